@@ -1,0 +1,41 @@
+"""The squashed Gaussian policy."""
+
+import jax
+import jax.numpy as jnp
+from jaxtyping import Array, Float
+
+from iadd_tr.gaussian import squashed_log_density, squashed_sample
+from iadd_tr.nets import MLP, glorot_uniform, mlp
+from iadd_tr.types import PRNGKey
+
+
+def init(key: PRNGKey, observations: int, actions: int, hidden: int) -> MLP:
+    """A network from observation to the mean and log-deviation of the action before tanh."""
+    return mlp(key, [observations, hidden, hidden, 2 * actions], jax.nn.relu, glorot_uniform)
+
+
+def distribution(
+    policy: MLP, observation: Float[Array, "*B O"]
+) -> tuple[Float[Array, "*B A"], Float[Array, "*B A"]]:
+    """Mean and log-deviation, the latter clipped to [-20, 2]."""
+    mean, log_std = jnp.split(policy(observation), 2, axis=-1)
+    return mean, jnp.clip(log_std, -20.0, 2.0)
+
+
+def sample(
+    key: PRNGKey, policy: MLP, observation: Float[Array, "*B O"]
+) -> tuple[Float[Array, "*B A"], Float[Array, "*B"]]:
+    """An action and its log-density, Eqs. 3 and 4."""
+    return squashed_sample(key, *distribution(policy, observation))
+
+
+def log_density(
+    policy: MLP, observation: Float[Array, "*B O"], action: Float[Array, "*B A"]
+) -> Float[Array, "*B"]:
+    """Log-density of a given action."""
+    return squashed_log_density(action, *distribution(policy, observation))
+
+
+def mode(policy: MLP, observation: Float[Array, "*B O"]) -> Float[Array, "*B A"]:
+    """The deterministic action of evaluation: tanh of the mean."""
+    return jnp.tanh(distribution(policy, observation)[0])

@@ -1,0 +1,1 @@
+"""Algorithms: each file is the order of its stages and nothing else. Start with `mbpo`."""

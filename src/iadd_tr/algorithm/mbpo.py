@@ -1,0 +1,127 @@
+"""MBPO, MBPO+TR, IADD and IADD+TR: one loop (Fig. 2a); the member and beta make the difference."""
+
+from functools import partial
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+from jaxtyping import Array, Int
+
+from iadd_tr import replay, rollout
+from iadd_tr.agent import sac
+from iadd_tr.algorithm import collect
+from iadd_tr.algorithm.collect import ACT, STORE, Memory
+from iadd_tr.dynamics import ensemble, fit, zero
+from iadd_tr.dynamics.ensemble import Ensemble
+from iadd_tr.experiment import Batch, Problem, Stage
+from iadd_tr.nets import MLP
+from iadd_tr.replay import Replay
+from iadd_tr.settings import imagined_limit, rollout_length, rollouts_per_fit
+from iadd_tr.types import PRNGKey, Run, Transition
+
+
+class Models(eqx.Module):
+    """The dynamics model and, for IADD, the zero-action model that helps to fit it."""
+
+    main: Ensemble
+    zero: Ensemble | None
+
+
+class State(eqx.Module):
+    agent: sac.State
+    models: Models
+    memory: Memory
+    imagined: Replay
+
+
+def epoch(batch: Batch, state: State, number: int) -> State:
+    """One epoch: fit the model, branch rollouts, act, improve the agent while the environments step."""
+    loop = batch.problem.settings.loop
+    agent, models, memory, imagined = state.agent, state.models, state.memory, state.imagined
+    length = rollout_length(loop, number)
+    for step in batch.steps(number):
+        if step % loop.fit_every == 0:
+            models = batch(FIT, step, loop.warm_up + step, models, memory)
+            imagined = batch(
+                IMAGINE, step, length, imagined_limit(loop, length), agent.actor.value, models.main, memory.real, imagined
+            )
+        choice = batch(ACT, step, agent.actor.value, batch.observations)
+        agent = batch(IMPROVE, step, agent, memory.real, imagined)
+        memory = batch(STORE, memory, *batch.execute(choice))
+    return State(agent, models, memory, imagined)
+
+
+def init(problem: Problem, run: Run) -> tuple[State, None]:
+    """Fresh networks and empty buffers."""
+    task, settings = problem.task, problem.settings
+    agent_key, model_key, zero_key = jax.random.split(run.at(0, 0), 3)
+    fresh = partial(ensemble.init, model=settings.model, observations=task.observations, actions=task.actions)
+    anchor = jnp.array(task.anchor) if settings.two_stage else None
+    last = rollout_length(settings.loop, settings.loop.epochs - 1)
+    state = State(
+        sac.init(agent_key, task.observations, task.actions, settings.agent, settings.targeted),
+        Models(fresh(model_key, reference=anchor), fresh(zero_key, reference=None) if settings.two_stage else None),
+        collect.init(problem),
+        replay.init(imagined_limit(settings.loop, last), task.observations, task.actions),
+    )
+    return state, None
+
+
+def fit_models(
+    problem: Problem, step: Int[Array, ""], collected: Int[Array, ""], run: Run, models: Models, memory: Memory
+) -> tuple[Models, fit.Info]:
+    """Fit the zero-action model, let it make rows, and fit the model with them; MBPO has the last step alone."""
+    settings = problem.settings.model
+    zero_key, row_key, main_key = jax.random.split(run.at(3, step), 3)
+    train = partial(fit.fit, rate=run.model_rate, model=settings, learn_ending=problem.task.ending is None)
+    if models.zero is None or memory.zeros is None:
+        main, info = train(main_key, models.main, memory.real, collected)
+        return Models(main, None), info
+    share = jnp.where(run.zero_ratio > 0, settings.zero_fraction, 0.0)
+    pace = jnp.ceil(collected * settings.zero_fraction).astype(jnp.int32)
+    zero_model, _ = train(zero_key, models.zero, memory.zeros, pace)
+    extra = zero.generate(row_key, zero_model, memory.real, memory.zeros, jnp.array(problem.task.anchor), share)
+    main, info = train(main_key, models.main, memory.real, collected, extra=extra)
+    return Models(main, zero_model), info
+
+
+def imagine(
+    problem: Problem,
+    step: Int[Array, ""],
+    length: Int[Array, ""],
+    limit: Int[Array, ""],
+    run: Run,
+    actor: MLP,
+    model: Ensemble,
+    real: Replay,
+    imagined: Replay,
+) -> tuple[Replay, None]:
+    """Branch rollouts of the current policy from real states."""
+    start_key, rollout_key = jax.random.split(run.at(4, step))
+    settings = problem.settings
+    start = replay.sample(start_key, real, rollouts_per_fit(settings.loop, settings.model)).observation
+    imagined = replay.resize(imagined, limit)
+    return rollout.imagine(rollout_key, actor, model, start, length, problem.task.ending, imagined), None
+
+
+def improve(
+    problem: Problem, step: Int[Array, ""], run: Run, agent: sac.State, real: Replay, imagined: Replay
+) -> tuple[sac.State, sac.Info]:
+    """The updates of one environment step, each on a fresh batch of mostly imagined rows."""
+    settings = problem.settings
+    real_rows = int(settings.agent.batch * settings.loop.real_share)
+
+    def draw(key: PRNGKey) -> Transition:
+        real_key, imagined_key = jax.random.split(key)
+        return replay.concatenate(
+            replay.sample(real_key, real, real_rows),
+            replay.sample(imagined_key, imagined, settings.agent.batch - real_rows),
+        )
+
+    return sac.improve(run.at(5, step), agent, draw, run, settings.agent, settings.loop.updates_per_step)
+
+
+INIT = Stage("init", init)
+FIT = Stage("fit", fit_models, shared=2, donate=(0,))
+IMAGINE = Stage("rollout", imagine, shared=3, donate=(3,))
+IMPROVE = Stage("update", improve, shared=1, donate=(0,), wait=False)

@@ -1,0 +1,52 @@
+"""SAC, the model-free baseline: act, improve on real rows."""
+
+import equinox as eqx
+import jax
+from jaxtyping import Array, Int
+
+from iadd_tr import replay
+from iadd_tr.agent import sac
+from iadd_tr.algorithm import collect
+from iadd_tr.algorithm.collect import ACT, STORE, Memory
+from iadd_tr.experiment import Batch, Problem, Stage
+from iadd_tr.replay import Replay
+from iadd_tr.types import PRNGKey, Run, Transition
+
+
+class State(eqx.Module):
+    agent: sac.State
+    memory: Memory
+
+
+def epoch(batch: Batch, state: State, number: int) -> State:
+    """One epoch: act, improve the agent while the environments step."""
+    agent, memory = state.agent, state.memory
+    for step in batch.steps(number):
+        choice = batch(ACT, step, agent.actor.value, batch.observations)
+        agent = batch(IMPROVE, step, agent, memory.real)
+        memory = batch(STORE, memory, *batch.execute(choice))
+    return State(agent, memory)
+
+
+def init(problem: Problem, run: Run) -> tuple[State, None]:
+    """A fresh agent and an empty buffer."""
+    task, settings = problem.task, problem.settings
+    agent_key, _ = jax.random.split(run.at(0, 0))
+    agent = sac.init(agent_key, task.observations, task.actions, settings.agent, settings.targeted)
+    return State(agent, collect.init(problem)), None
+
+
+def improve(
+    problem: Problem, step: Int[Array, ""], run: Run, agent: sac.State, real: Replay
+) -> tuple[sac.State, sac.Info]:
+    """The updates of one environment step."""
+    settings = problem.settings
+
+    def draw(key: PRNGKey) -> Transition:
+        return replay.sample(key, real, settings.agent.batch)
+
+    return sac.improve(run.at(5, step), agent, draw, run, settings.agent, settings.loop.updates_per_step)
+
+
+INIT = Stage("init", init)
+IMPROVE = Stage("update", improve, shared=1, donate=(0,), wait=False)

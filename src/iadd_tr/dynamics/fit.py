@@ -1,0 +1,238 @@
+"""One fit is one program: epochs of bootstrapped minibatches with early stopping on a shared holdout."""
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+import optax
+from jaxtyping import Array, Bool, Float, Int
+
+from iadd_tr import replay
+from iadd_tr.dynamics import ensemble as ensembles
+from iadd_tr.dynamics.ensemble import ADAM, Ensemble, Parameters
+from iadd_tr.dynamics.member import Prediction, Scale, decay_loss
+from iadd_tr.gaussian import gaussian_nll
+from iadd_tr.replay import Replay
+from iadd_tr.settings import Model
+from iadd_tr.types import PRNGKey, Transition
+
+HOLDOUT_CAP = 5000
+HOLDOUT_CHUNK = 1000
+BOUND_WEIGHT = 0.01
+
+
+class Info(eqx.Module):
+    """How a fit went."""
+
+    epochs: Int[Array, ""]
+    holdout_error: Float[Array, ""]  # mean squared error of the elites' means
+    loss: Float[Array, ""]
+
+
+class Extra(eqx.Module):
+    """Generated rows that take a share of every minibatch."""
+
+    rows: Transition
+    share: Float[Array, ""]
+
+
+class Split(eqx.Module):
+    """Live rows in random order: `order[:holdout]` is held out, `order[holdout:size]` trains."""
+
+    order: Int[Array, " C"]
+    holdout: Int[Array, ""]
+    size: Int[Array, ""]
+
+    @property
+    def train(self) -> Int[Array, ""]:
+        return jnp.maximum(self.size - self.holdout, 1)
+
+
+class Progress(eqx.Module):
+    """Where the loop over epochs stands."""
+
+    parameters: Parameters
+    optimiser: optax.OptState
+    best: Parameters
+    best_error: Float[Array, " M"]
+    stale: Int[Array, ""]
+    epoch: Int[Array, ""]
+    loss: Float[Array, ""]
+
+
+def fit(
+    key: PRNGKey,
+    ensemble: Ensemble,
+    buffer: Replay,
+    pace: Int[Array, ""],
+    rate: Float[Array, ""],
+    model: Model,
+    learn_ending: bool,
+    extra: Extra | None = None,
+) -> tuple[Ensemble, Info]:
+    """Fit to a buffer; `pace` rows make an epoch, the same for all runs so that they step together."""
+    split_key, boot_key, epoch_key = jax.random.split(key, 3)
+    split = split_rows(split_key, buffer, pace)
+    scale = fit_scale(buffer.rows, split)
+    boot = bootstrap(boot_key, split, model.members)
+    training = pace - holdout_count(pace)
+    steps = jnp.maximum((training + model.fit_batch - 1) // model.fit_batch, 1)
+
+    def epoch(progress: Progress) -> Progress:
+        order_key, batch_key = jax.random.split(jax.random.fold_in(epoch_key, progress.epoch))
+        order = shuffle_live(order_key, split.order.size, split.train)
+
+        def step(i: Int[Array, ""], carry):
+            parameters, optimiser, _ = carry
+            position = order[(i * model.fit_batch + jnp.arange(model.fit_batch)) % split.train]
+            key = jax.random.fold_in(batch_key, i)
+            rows = minibatch(key, buffer.rows, boot[:, position], extra)
+            return gradient_step(key, parameters, optimiser, scale, rows, rate, ensemble.noise_width, learn_ending)
+
+        carry = (progress.parameters, progress.optimiser, progress.loss)
+        parameters, optimiser, loss = jax.lax.fori_loop(0, steps, step, carry)
+        error = holdout_error(parameters, scale, buffer.rows, split, pace, ensemble.noise_width)
+        improved = error < 0.99 * progress.best_error
+        return Progress(
+            parameters,
+            optimiser,
+            ensembles.choose(improved, parameters, progress.best),
+            jnp.where(improved, error, progress.best_error),
+            jnp.where(jnp.any(improved), 0, progress.stale + 1),
+            progress.epoch + 1,
+            loss,
+        )
+
+    def going(progress: Progress) -> Bool[Array, ""]:
+        return (progress.stale <= model.patience) & (progress.epoch < model.fit_epochs)
+
+    start = Progress(
+        ensemble.parameters,
+        ensemble.optimiser,
+        ensemble.parameters,
+        jnp.full(model.members, jnp.inf),
+        jnp.array(0),
+        jnp.array(0),
+        jnp.array(0.0),
+    )
+    end = jax.lax.while_loop(going, epoch, start)
+    elites = jnp.argsort(end.best_error)[: model.elites]
+    info = Info(end.epoch, jnp.mean(end.best_error[elites]), end.loss)
+    return Ensemble(end.best, end.optimiser, scale, elites, ensemble.noise_width), info
+
+
+def split_rows(key: PRNGKey, buffer: Replay, pace: Int[Array, ""]) -> Split:
+    """Hold out rows of the buffer, never more than the pace allows for."""
+    holdout = holdout_count(jnp.minimum(buffer.size, pace))
+    return Split(shuffle_live(key, buffer.rows.reward.size, buffer.size), holdout, buffer.size)
+
+
+def holdout_count(rows: Int[Array, ""]) -> Int[Array, ""]:
+    """A fifth of the rows, 5,000 at most."""
+    return jnp.minimum(rows // 5, HOLDOUT_CAP)
+
+
+def shuffle_live(key: PRNGKey, capacity: int, count: Int[Array, ""]) -> Int[Array, " C"]:
+    """A permutation of range(capacity) that begins with range(count) in random order."""
+    rank = jax.random.uniform(key, (capacity,)) + (jnp.arange(capacity) >= count)
+    return jnp.argsort(rank)
+
+
+def bootstrap(key: PRNGKey, split: Split, members: int) -> Int[Array, "M C"]:
+    """Each member's own resample of the training rows."""
+    drawn = jax.random.randint(key, (members, split.order.size), 0, split.train)
+    return split.order[split.holdout + drawn]
+
+
+def fit_scale(rows: Transition, split: Split) -> Scale:
+    """Standardise inputs on the training rows."""
+    position = jnp.arange(split.order.size)
+    training = (position >= split.holdout) & (position < split.size)
+    live = jnp.zeros(position.size, bool).at[split.order].set(training)
+    return Scale(*replay.moments(rows.observation, live), *replay.moments(rows.action, live))
+
+
+def minibatch(
+    key: PRNGKey, rows: Transition, index: Int[Array, "M B"], extra: Extra | None
+) -> Transition:
+    """Rows of the bootstraps, the first of them replaced by generated ones up to their share."""
+    batch = replay.take(rows, index)
+    if extra is None:
+        return batch
+    drawn = jax.random.randint(key, index.shape, 0, extra.rows.reward.size)
+    generated = jnp.arange(index.shape[1]) < jnp.round(extra.share * index.shape[1])
+    return jax.tree.map(
+        lambda real, new: jnp.where(generated.reshape(1, -1, *[1] * (real.ndim - 2)), new, real),
+        batch,
+        replay.take(extra.rows, drawn),
+    )
+
+
+def gradient_step(
+    key: PRNGKey,
+    parameters: Parameters,
+    optimiser: optax.OptState,
+    scale: Scale,
+    rows: Transition,
+    rate: Float[Array, ""],
+    noise_width: int,
+    learn_ending: bool,
+) -> tuple[Parameters, optax.OptState, Float[Array, ""]]:
+    """One step of Adam on all members."""
+    noise = jax.random.normal(key, (*rows.reward.shape, noise_width))
+    value, gradient = jax.value_and_grad(loss)(parameters, scale, rows, noise, learn_ending)
+    direction, optimiser = ADAM.update(gradient, optimiser)  # pyright: ignore
+    parameters = jax.tree.map(lambda p, d: p - rate * d, parameters, direction)
+    return parameters, optimiser, value
+
+
+def loss(
+    parameters: Parameters,
+    scale: Scale,
+    rows: Transition,
+    noise: Float[Array, "M B L"],
+    learn_ending: bool,
+) -> Float[Array, ""]:
+    """Sum over members of the Gaussian loss, their weight decay, the bounds' pull and, if asked, the end's."""
+    prediction = ensembles.predict_members(parameters, scale, rows.observation, rows.action, noise)
+    members = rows.reward.shape[0]
+    likelihood = members * gaussian_nll(prediction.mean, prediction.log_variance, target(rows))
+    bounds = BOUND_WEIGHT * (jnp.sum(parameters.upper) - jnp.sum(parameters.lower))
+    decay = jnp.sum(jax.vmap(decay_loss)(parameters.members))
+    end = members * end_loss(prediction, rows) if learn_ending else 0.0
+    return likelihood + bounds + decay + end
+
+
+def target(rows: Transition) -> Float[Array, "*B D"]:
+    """What a member predicts: [r, s' - s]."""
+    return jnp.concatenate([rows.reward[..., None], rows.next_observation - rows.observation], axis=-1)
+
+
+def end_loss(prediction: Prediction, rows: Transition) -> Float[Array, ""]:
+    """Cross-entropy of a true end, which is where the discount is 0."""
+    return jnp.mean(optax.sigmoid_binary_cross_entropy(prediction.end_logit, 1.0 - rows.discount))
+
+
+def holdout_error(
+    parameters: Parameters,
+    scale: Scale,
+    rows: Transition,
+    split: Split,
+    pace: Int[Array, ""],
+    noise_width: int,
+) -> Float[Array, " M"]:
+    """Each member's mean squared error on the held-out rows, chunk by chunk."""
+    members = jax.tree.leaves(parameters.members)[0].shape[0]
+    chunk = min(HOLDOUT_CHUNK, split.order.size)
+    chunks = (holdout_count(pace) + chunk - 1) // chunk
+
+    def add(i: Int[Array, ""], total: Float[Array, " M"]) -> Float[Array, " M"]:
+        position = i * chunk + jnp.arange(chunk)
+        batch = replay.take(rows, split.order[jnp.minimum(position, split.order.size - 1)])
+        batch = jax.tree.map(lambda x: jnp.broadcast_to(x, (members, *x.shape)), batch)
+        noise = jnp.zeros((members, chunk, noise_width))
+        prediction = ensembles.predict_members(parameters, scale, batch.observation, batch.action, noise)
+        error = jnp.mean((prediction.mean - target(batch)) ** 2, axis=-1)
+        return total + error @ (position < split.holdout).astype(error.dtype)
+
+    total = jax.lax.fori_loop(0, chunks, add, jnp.zeros(members))
+    return total / jnp.maximum(split.holdout, 1)

@@ -1,0 +1,201 @@
+"""The only file that knows there are many runs: it vmaps stages over them, spreads them over devices, keeps time."""
+
+import itertools
+import time
+from collections import defaultdict
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jax.sharding import Mesh, PartitionSpec
+
+from iadd_tr.settings import Settings
+from iadd_tr.tasks.host import Host, Place
+from iadd_tr.tasks.task import Task
+from iadd_tr.types import Run, Transition
+
+SAMPLED = 10  # reports of stages that run at every step are kept from every tenth
+
+
+@dataclass(frozen=True)
+class Problem:
+    """What every stage may read and nothing changes: the task and the settings."""
+
+    task: Task
+    settings: Settings
+
+
+@dataclass(frozen=True)
+class Stage:
+    """A function f(problem, *shared, run, *own) -> (output, info) written for one run, and how to launch it."""
+
+    name: str
+    """Under which its seconds are counted."""
+    function: Callable
+    shared: int = 0
+    """How many leading arguments are the same for all runs."""
+    donate: tuple[int, ...] = ()
+    """Which of its own arguments the output replaces."""
+    wait: bool = True
+    """Whether the host waits for it."""
+
+
+@dataclass(frozen=True)
+class Row:
+    """One run's scalars, for people."""
+
+    seed: int
+    beta: float
+    zero_ratio: float
+    floor: float
+
+
+def rows(settings: Settings) -> list[Row]:
+    """Every combination of the listed scalars with every seed; seeds vary fastest."""
+    seeds = range(settings.seed, settings.seed + settings.runs)
+    return [
+        Row(seed, beta, ratio, floor)
+        for beta, ratio, floor, seed in itertools.product(
+            settings.betas, settings.zero_ratios, settings.floors, seeds
+        )
+    ]
+
+
+def traced(settings: Settings, table: Sequence[Row]) -> Run:
+    """The runs' scalars as arrays over R."""
+
+    def repeat(value: float) -> jax.Array:
+        return jnp.full(len(table), value, jnp.float32)
+
+    def column(values: Sequence[float]) -> jax.Array:
+        return jnp.array(values, jnp.float32)
+
+    return Run(
+        key=jax.vmap(jax.random.key)(jnp.array([row.seed for row in table])),
+        beta=column([row.beta for row in table]),
+        zero_ratio=column([row.zero_ratio for row in table]),
+        log_floor=jnp.log(column([row.floor for row in table])),
+        agent_rate=repeat(settings.agent.agent_rate),
+        targeted_rate=repeat(settings.agent.epsilon_rate),
+        model_rate=repeat(settings.model.model_rate),
+        target_entropy=repeat(settings.agent.target_entropy),
+    )
+
+
+class Batch:
+    """R runs in lockstep: launch a stage for all of them by calling the batch with it."""
+
+    def __init__(self, problem: Problem, places: Sequence[Place] | None = None):
+        self.problem = problem
+        self.rows = rows(problem.settings)
+        self.run = traced(problem.settings, self.rows)
+        self.host = Host(problem.task, [row.seed for row in self.rows], places)
+        self.mesh = make_mesh(len(self.rows))
+        self.programs: dict[Stage, Any] = {}
+        self.seconds: dict[str, float] = defaultdict(float)
+        self.infos: dict[str, list[Any]] = defaultdict(list)
+        self.on_step: Callable[[], None] = lambda: None
+        self._pending: tuple[str, Any] | None = None
+
+    def __call__(self, stage: Stage, *arguments: Any) -> Any:
+        """Launch a stage; its info is kept for the epoch's report."""
+        if stage.wait:
+            self.settle()
+        start = time.perf_counter()
+        shared = [np.int32(value) for value in arguments[: stage.shared]]
+        output, info = self.program(stage)(*shared, self.run, *arguments[stage.shared :])
+        if stage.wait:
+            jax.block_until_ready(output)
+        elif stage.name == "update":
+            self._pending = (stage.name, output)
+        if info is not None and (stage.wait or arguments[0] % SAMPLED == 0):
+            self.infos[stage.name].append(info)
+        self.seconds[stage.name] += time.perf_counter() - start
+        return output
+
+    def settle(self) -> None:
+        """Wait for the updates under way, and count the wait as theirs."""
+        if self._pending is None:
+            return
+        name, output = self._pending
+        start = time.perf_counter()
+        jax.block_until_ready(output)
+        self.seconds[name] += time.perf_counter() - start
+        self._pending = None
+
+    @property
+    def observations(self) -> np.ndarray:
+        """Where every run's environment stands, [R, O]."""
+        return self.host.observations.copy()
+
+    def steps(self, epoch: int) -> range:
+        """The environment steps of an epoch."""
+        length = self.problem.settings.loop.epoch_length
+        return range(epoch * length, (epoch + 1) * length)
+
+    def execute(self, choice: Any) -> tuple[Transition, np.ndarray]:
+        """Step every run's environment with its chosen action: rows [R], and which were zero-action ones."""
+        chosen = jax.device_get(choice)
+        start = time.perf_counter()
+        before = self.observations
+        step = self.host.step(chosen.action)
+        self.seconds["environment"] += time.perf_counter() - start
+        self.on_step()
+        row = Transition(
+            before, chosen.action, chosen.log_density, step.reward, step.next_observation, step.discount
+        )
+        return row, chosen.replaced
+
+    def program(self, stage: Stage) -> Any:
+        """The stage compiled over the runs axis, once."""
+        if stage not in self.programs:
+            self.programs[stage] = over_runs(self.problem, stage, self.mesh)
+        return self.programs[stage]
+
+    def report(self) -> tuple[dict[str, list[dict[str, float]]], dict[str, float]]:
+        """Per stage and run the means of what its stages said since the last report, and the seconds of each."""
+        self.settle()
+        infos = {name: average(kept, len(self.rows)) for name, kept in self.infos.items()}
+        seconds = dict(self.seconds)
+        self.infos.clear()
+        self.seconds.clear()
+        return infos, seconds
+
+
+def over_runs(problem: Problem, stage: Stage, mesh: Mesh | None) -> Any:
+    """A stage for R runs: vmapped, and on each device for the runs that live there."""
+
+    def call(*arguments: Any) -> Any:
+        return stage.function(problem, *arguments)
+
+    def program(*arguments: Any) -> Any:
+        axes = [None] * stage.shared + [0] * (len(arguments) - stage.shared)
+        mapped = jax.vmap(call, in_axes=axes)
+        if mesh is None:
+            return mapped(*arguments)
+        specs = tuple(PartitionSpec() if axis is None else PartitionSpec("runs") for axis in axes)
+        return jax.shard_map(
+            mapped, mesh=mesh, in_specs=specs, out_specs=PartitionSpec("runs"), check_vma=False
+        )(*arguments)
+
+    program.__name__ = stage.function.__name__
+    donated = tuple(stage.shared + 1 + position for position in stage.donate)
+    return jax.jit(program, donate_argnums=donated)
+
+
+def make_mesh(runs: int) -> Mesh | None:
+    """As many devices as divide the runs evenly; none where one device takes them all."""
+    devices = jax.devices()
+    count = max(n for n in range(1, len(devices) + 1) if runs % n == 0)
+    return None if count == 1 else Mesh(np.array(devices[:count]), ("runs",))
+
+
+def average(infos: Sequence[Any], runs: int) -> list[dict[str, float]]:
+    """One dictionary per run of the means over many infos."""
+    fetched = jax.device_get(list(infos))
+    names = [name for name in vars(fetched[0]) if not name.startswith("_")]
+    means = {name: np.mean([getattr(info, name) for info in fetched], axis=0) for name in names}
+    return [{name: float(means[name][run]) for name in names} for run in range(runs)]

@@ -1,0 +1,119 @@
+"""Every number of the method, defined once: the paper's Tables 1 and 2 where they speak, MBPO's where they are silent."""
+
+from dataclasses import dataclass, field
+from typing import Literal
+
+Algorithm = Literal["iadd-tr", "iadd", "mbpo-tr", "mbpo", "sac"]
+Form = Literal["direct", "residual", "smooth"]
+
+
+@dataclass(frozen=True)
+class Model:
+    """The ensemble: one member's shape and how it is fitted."""
+
+    members: int = 7
+    elites: int = 5
+    width: int = 200
+    """Units of each hidden layer."""
+    depths: tuple[int, ...] = (1, 3)
+    """Hidden layers of the intervention and of the evolution; a monolithic member has their sum."""
+    form: Form = "smooth"
+    """The observable block of the intermediate state; `direct` is the paper's text."""
+    evolve_from: Literal["intermediate", "state"] = "intermediate"
+    """Where the evolution's state difference starts."""
+    latent: Literal["deterministic", "gaussian"] = "deterministic"
+    latent_width: int | None = None
+    """Width of the latent block; as wide as the observation where not given."""
+    model_rate: float = 1e-3
+    fit_batch: int = 256
+    patience: int = 5
+    """A fit ends after more than this many epochs in which no member's holdout error fell by 1 %."""
+    fit_epochs: int = 100
+    """A fit ends after this many epochs in any case."""
+    zero_fraction: float = 0.1
+    """Share of generated zero-action rows in a minibatch of the two-stage model."""
+
+
+@dataclass(frozen=True)
+class Agent:
+    """Soft actor-critic and its targeted correction."""
+
+    hidden: int = 256
+    """Units of each of the two hidden layers."""
+    batch: int = 256
+    gamma: float = 0.99
+    polyak: float = 0.005
+    agent_rate: float = 3e-4
+    target_entropy: float = -1.0
+    epsilon_hidden: int = 64
+    """Units of each of the two hidden layers of the correction."""
+    epsilon_rate: float = 3e-4
+
+
+@dataclass(frozen=True)
+class Loop:
+    """The order of the stages and how often each runs."""
+
+    epochs: int = 60
+    epoch_length: int = 1000
+    warm_up: int = 5000
+    """Uniform actions before the first epoch; not counted in the logged steps."""
+    updates_per_step: int = 20
+    fit_every: int = 250
+    rollouts_per_step: int = 400
+    horizon: tuple[int, int, int, int] = (1, 1, 0, 1)
+    """x,y,a,b: imagined steps grow from x to y over the epochs a to b."""
+    kept_epochs: int = 1
+    """How many epochs of imagined rows are kept."""
+    real_share: float = 0.05
+    """Share of real rows in an agent's minibatch."""
+    evaluation_episodes: int = 1
+
+
+@dataclass(frozen=True)
+class Settings:
+    """One batch of runs."""
+
+    task: str = "hopper"
+    algo: Algorithm = "iadd-tr"
+    runs: int = 1
+    """Seeds per combination of the scalars below."""
+    seed: int = 1
+    """The first seed; the others follow."""
+    betas: tuple[float, ...] = (1.0,)
+    """Weights of targeted regularization, each with all seeds."""
+    zero_ratios: tuple[float, ...] = (0.1,)
+    """Shares of collected actions replaced by the reference action, each with all seeds."""
+    floors: tuple[float, ...] = (1.0,)
+    """Floors of the densities that divide the correction, each with all seeds."""
+    zero_action: tuple[float, ...] | None = None
+    """The reference action in the task's own units; all zeros where not given."""
+    checkpoint_every: int = 1
+    """Epochs between two checkpoints."""
+    loop: Loop = field(default_factory=Loop)
+    model: Model = field(default_factory=Model)
+    agent: Agent = field(default_factory=Agent)
+
+    @property
+    def two_stage(self) -> bool:
+        return self.algo in ("iadd", "iadd-tr")
+
+    @property
+    def targeted(self) -> bool:
+        return any(beta > 0 for beta in self.betas)
+
+
+def rollout_length(loop: Loop, epoch: int) -> int:
+    """The thresholded linear schedule of Appendix A."""
+    x, y, a, b = loop.horizon
+    return int(min(max(x + (epoch - a) * (y - x) / (b - a), x), y))
+
+
+def imagined_limit(loop: Loop, length: int) -> int:
+    """Rows that the imagined buffer keeps at a rollout length."""
+    return loop.kept_epochs * length * loop.rollouts_per_step * loop.epoch_length
+
+
+def rollouts_per_fit(loop: Loop, model: Model) -> int:
+    """Rollouts after each fit, rounded up so that every elite computes equally many."""
+    return -(-loop.rollouts_per_step * loop.fit_every // model.elites) * model.elites

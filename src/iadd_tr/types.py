@@ -1,0 +1,41 @@
+"""The records every stage speaks in, and the letters of their axes.
+
+R runs, M members, B batch, C capacity, H imagined steps, O observation, A action, L latent.
+"""
+
+from collections.abc import Callable
+
+import equinox as eqx
+import jax
+from jaxtyping import Array, Bool, Float, Int, Key
+
+PRNGKey = Key[Array, ""]
+Ending = Callable[[Float[Array, "B O"]], Bool[Array, " B"]]
+
+
+class Transition(eqx.Module):
+    """A replay row (s, a, log e, r, s', d); d is 0 at a true end and 1 everywhere else, also at a time limit."""
+
+    observation: Float[Array, "*B O"]
+    action: Float[Array, "*B A"]
+    log_density: Float[Array, "*B"]
+    reward: Float[Array, "*B"]
+    next_observation: Float[Array, "*B O"]
+    discount: Float[Array, "*B"]
+
+
+class Run(eqx.Module):
+    """What may differ between the runs of one batch: a row of scalars, traced, so that a sweep is one program."""
+
+    key: PRNGKey
+    beta: Float[Array, ""]  # weight of targeted regularization, Eq. 20
+    zero_ratio: Float[Array, ""]  # lambda_0, share of collected actions replaced by a_0
+    log_floor: Float[Array, ""]  # densities below exp(log_floor) are raised to it before they divide
+    agent_rate: Float[Array, ""]
+    targeted_rate: Float[Array, ""]
+    model_rate: Float[Array, ""]
+    target_entropy: Float[Array, ""]
+
+    def at(self, stage: int, step: Int[Array, ""] | int) -> PRNGKey:
+        """The key of one stage at one step: streams are positions, so resuming needs no stored generator."""
+        return jax.random.fold_in(jax.random.fold_in(self.key, stage), step)
