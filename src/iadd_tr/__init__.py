@@ -1,1 +1,1 @@
-x=1
+"""IADD-TR: model-based reinforcement learning with intervention-aware dynamics and targeted critics."""

@@ -1,7 +1,8 @@
 """Multilayer perceptrons whose leaves are arrays only, so plain jit, vmap and grad take them."""
 
 from collections.abc import Callable, Sequence
-from itertools import pairwise
+from itertools import accumulate, pairwise
+from typing import NamedTuple
 
 import equinox as eqx
 import jax
@@ -10,18 +11,25 @@ from jaxtyping import Array, Float
 
 from iadd_tr.types import PRNGKey
 
-Initialiser = Callable[[PRNGKey, int, int], Float[Array, "I J"]]
+
+class Initialiser(NamedTuple):
+    """How a layer's I x J weights start: a standard draw of so many numbers, times a scale."""
+
+    draw: Callable[[PRNGKey, int], Float[Array, " N"]]
+    scale: Callable[[int, int], float]
 
 
-def glorot_uniform(key: PRNGKey, inputs: int, outputs: int) -> Float[Array, "I J"]:
-    """Uniform on ±sqrt(6/(I+J)): the agent's networks."""
-    limit = (6.0 / (inputs + outputs)) ** 0.5
-    return jax.random.uniform(key, (inputs, outputs), minval=-limit, maxval=limit)
+GLOROT_UNIFORM = Initialiser(
+    draw=lambda key, count: jax.random.uniform(key, (count,), minval=-1.0, maxval=1.0),
+    scale=lambda inputs, outputs: (6.0 / (inputs + outputs)) ** 0.5,
+)
+"""The agent's networks."""
 
-
-def truncated_normal(key: PRNGKey, inputs: int, outputs: int) -> Float[Array, "I J"]:
-    """Standard deviation 1/(2 sqrt(I)), cut at two deviations: the dynamics model's networks."""
-    return jax.random.truncated_normal(key, -2.0, 2.0, (inputs, outputs)) / (2.0 * inputs**0.5)
+TRUNCATED_NORMAL = Initialiser(
+    draw=lambda key, count: jax.random.truncated_normal(key, -2.0, 2.0, (count,)),
+    scale=lambda inputs, outputs: 0.5 * inputs**-0.5,
+)
+"""The dynamics model's networks."""
 
 
 class Linear(eqx.Module):
@@ -46,10 +54,13 @@ class MLP(eqx.Module):
 
 
 def mlp(key: PRNGKey, sizes: Sequence[int], activation: Callable, initialise: Initialiser) -> MLP:
-    """A perceptron through `sizes`, biases zero."""
-    keys = jax.random.split(key, len(sizes) - 1)
+    """A perceptron through `sizes`, biases zero; all its weights come from one draw, which compiles faster."""
+    shapes = list(pairwise(sizes))
+    cuts = list(accumulate(i * j for i, j in shapes))
+    draw = initialise.draw(key, cuts[-1])
     layers = [
-        Linear(initialise(k, i, j), jnp.zeros(j)) for k, (i, j) in zip(keys, pairwise(sizes), strict=True)
+        Linear(initialise.scale(i, j) * draw[end - i * j : end].reshape(i, j), jnp.zeros(j))
+        for (i, j), end in zip(shapes, cuts, strict=True)
     ]
     return MLP(tuple(layers), activation)
 

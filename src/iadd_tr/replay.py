@@ -27,7 +27,7 @@ def init(capacity: int, observations: int, actions: int) -> Replay:
         next_observation=jnp.zeros((capacity, observations)),
         discount=jnp.zeros(capacity),
     )
-    return Replay(rows, jnp.array(0), jnp.array(0), jnp.array(capacity))
+    return Replay(rows, jnp.zeros((), int), jnp.zeros((), int), jnp.full((), capacity, int))
 
 
 def resize(buffer: Replay, limit: Int[Array, ""]) -> Replay:

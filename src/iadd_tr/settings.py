@@ -61,7 +61,7 @@ class Loop:
     updates_per_step: int = 20
     fit_every: int = 250
     rollouts_per_step: int = 400
-    horizon: tuple[int, int, int, int] = (1, 1, 0, 1)
+    horizon: tuple[int, ...] = (1, 1, 0, 1)
     """x,y,a,b: imagined steps grow from x to y over the epochs a to b."""
     kept_epochs: int = 1
     """How many epochs of imagined rows are kept."""

@@ -4,7 +4,7 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Float
 
-from iadd_tr.nets import MLP, glorot_uniform, mlp
+from iadd_tr.nets import GLOROT_UNIFORM, MLP, mlp
 from iadd_tr.types import PRNGKey
 
 
@@ -12,7 +12,7 @@ def init(key: PRNGKey, observations: int, actions: int, hidden: int) -> MLP:
     """Two independent networks from state and action to a value."""
 
     def one(key: PRNGKey) -> MLP:
-        return mlp(key, [observations + actions, hidden, hidden, 1], jax.nn.relu, glorot_uniform)
+        return mlp(key, [observations + actions, hidden, hidden, 1], jax.nn.relu, GLOROT_UNIFORM)
 
     return jax.vmap(one)(jax.random.split(key))
 

@@ -5,13 +5,13 @@ import jax.numpy as jnp
 from jaxtyping import Array, Float
 
 from iadd_tr.gaussian import squashed_log_density, squashed_sample
-from iadd_tr.nets import MLP, glorot_uniform, mlp
+from iadd_tr.nets import GLOROT_UNIFORM, MLP, mlp
 from iadd_tr.types import PRNGKey
 
 
 def init(key: PRNGKey, observations: int, actions: int, hidden: int) -> MLP:
     """A network from observation to the mean and log-deviation of the action before tanh."""
-    return mlp(key, [observations, hidden, hidden, 2 * actions], jax.nn.relu, glorot_uniform)
+    return mlp(key, [observations, hidden, hidden, 2 * actions], jax.nn.relu, GLOROT_UNIFORM)
 
 
 def distribution(

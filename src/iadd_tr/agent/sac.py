@@ -56,7 +56,7 @@ def init(key: PRNGKey, observations: int, actions: int, agent: Agent, with_targe
         slow_critics=critics,
         epsilon=None if epsilon is None else learner(epsilon),
         slow_epsilon=epsilon,
-        log_temperature=learner(jnp.array(0.0)),
+        log_temperature=learner(jnp.zeros(())),
     )
 
 
@@ -104,7 +104,7 @@ def update_critics(
     state = eqx.tree_at(lambda s: (s.critics, s.slow_critics), state, (critics, slow))
     info = {"critic_loss": td_loss, "value": jnp.mean(value)}
     if state.epsilon is None:
-        return state, {**info, "targeted_loss": jnp.array(0.0), "correction": jnp.array(0.0)}
+        return state, {**info, "targeted_loss": jnp.zeros(()), "correction": jnp.zeros(())}
 
     next_adjusted = targeted.adjust(
         state.slow_epsilon, next_value, next_action, next_log_density, run.log_floor

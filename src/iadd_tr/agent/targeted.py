@@ -4,7 +4,7 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Float
 
-from iadd_tr.nets import MLP, glorot_uniform, mlp, zero_last
+from iadd_tr.nets import GLOROT_UNIFORM, MLP, mlp, zero_last
 from iadd_tr.types import PRNGKey
 
 
@@ -12,7 +12,7 @@ def init(key: PRNGKey, actions: int, hidden: int) -> MLP:
     """Two networks from action to correction, zero before they are trained."""
 
     def one(key: PRNGKey) -> MLP:
-        return zero_last(mlp(key, [actions, hidden, hidden, 1], jax.nn.relu, glorot_uniform))
+        return zero_last(mlp(key, [actions, hidden, hidden, 1], jax.nn.relu, GLOROT_UNIFORM))
 
     return jax.vmap(one)(jax.random.split(key))
 

@@ -110,9 +110,9 @@ def fit(
         ensemble.optimiser,
         ensemble.parameters,
         jnp.full(model.members, jnp.inf),
-        jnp.array(0),
-        jnp.array(0),
-        jnp.array(0.0),
+        jnp.zeros((), int),
+        jnp.zeros((), int),
+        jnp.zeros(()),
     )
     end = jax.lax.while_loop(going, epoch, start)
     elites = jnp.argsort(end.best_error)[: model.elites]
@@ -139,8 +139,11 @@ def shuffle_live(key: PRNGKey, capacity: int, count: Int[Array, ""]) -> Int[Arra
 
 def bootstrap(key: PRNGKey, split: Split, members: int) -> Int[Array, "M C"]:
     """Each member's own resample of the training rows."""
-    drawn = jax.random.randint(key, (members, split.order.size), 0, split.train)
-    return split.order[split.holdout + drawn]
+
+    def one(key: PRNGKey) -> Int[Array, " C"]:
+        return split.order[split.holdout + jax.random.randint(key, split.order.shape, 0, split.train)]
+
+    return jax.vmap(one)(jax.random.split(key, members))
 
 
 def fit_scale(rows: Transition, split: Split) -> Scale:

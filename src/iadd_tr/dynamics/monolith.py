@@ -6,7 +6,7 @@ import jax.numpy as jnp
 from jaxtyping import Array, Float
 
 from iadd_tr.dynamics.member import Prediction, Scale, layer_weights, split_output
-from iadd_tr.nets import MLP, mlp, truncated_normal
+from iadd_tr.nets import MLP, TRUNCATED_NORMAL, mlp
 from iadd_tr.settings import Model
 from iadd_tr.types import PRNGKey
 
@@ -32,4 +32,4 @@ class Monolith(eqx.Module):
 def init(key: PRNGKey, model: Model, observations: int, actions: int) -> Monolith:
     """A member with as many hidden layers as both stages of the two-stage member together."""
     sizes = [observations + actions, *[model.width] * sum(model.depths), 2 * (observations + 1) + 1]
-    return Monolith(mlp(key, sizes, jax.nn.swish, truncated_normal))
+    return Monolith(mlp(key, sizes, jax.nn.swish, TRUNCATED_NORMAL))

@@ -6,7 +6,7 @@ import jax.numpy as jnp
 from jaxtyping import Array, Bool, Float
 
 from iadd_tr.dynamics.member import Prediction, Scale, layer_weights, split_output
-from iadd_tr.nets import MLP, mlp, truncated_normal
+from iadd_tr.nets import MLP, TRUNCATED_NORMAL, mlp
 from iadd_tr.settings import Form, Model
 from iadd_tr.types import PRNGKey
 
@@ -104,13 +104,13 @@ def init(
     inner = observations + latents * (2 if gaussian else 1)
     return Stages(
         intervention=mlp(
-            first, [observations + actions, *[model.width] * before, inner], jax.nn.swish, truncated_normal
+            first, [observations + actions, *[model.width] * before, inner], jax.nn.swish, TRUNCATED_NORMAL
         ),
         evolution=mlp(
             second,
             [observations + latents, *[model.width] * after, 2 * (observations + 1) + 1],
             jax.nn.swish,
-            truncated_normal,
+            TRUNCATED_NORMAL,
         ),
         reference=reference,
         form=model.form,

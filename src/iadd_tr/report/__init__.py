@@ -1,0 +1,1 @@
+"""Figures and tables; they read run folders and nothing else."""

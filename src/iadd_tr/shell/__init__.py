@@ -1,0 +1,1 @@
+"""Everything impure: the command line, run folders, checkpoints, progress."""

@@ -1,0 +1,195 @@
+"""The command line: train, evaluate, plot."""
+
+import argparse
+import json
+import os
+import sys
+from collections.abc import Sequence
+from dataclasses import dataclass, fields
+from pathlib import Path
+from typing import Annotated, Any, get_args
+
+import tyro
+
+from iadd_tr.settings import Algorithm, Settings
+from iadd_tr.shell.errors import UserError
+
+
+def _list(kind: type, empty: Any = ()) -> Any:
+    """Numbers with commas between them."""
+
+    def parse(words: list[str]) -> Any:
+        return empty if words[0] in ("", "none", "None") else tuple(kind(word) for word in words[0].split(","))
+
+    return tyro.constructors.PrimitiveConstructorSpec(
+        nargs=1,
+        metavar=f"{kind.__name__.upper()},…",
+        instance_from_str=parse,
+        is_instance=lambda value: value == empty or isinstance(value, tuple),
+        str_from_instance=lambda value: [",".join(f"{x:g}" for x in value) if value else "none"],
+    )
+
+
+LISTS = tyro.constructors.ConstructorRegistry()
+
+
+@LISTS.primitive_rule
+def _comma_lists(info: tyro.constructors.PrimitiveTypeInfo) -> Any:
+    """Every tuple of the settings is written with commas."""
+    written = {str(tuple[float, ...]): _list(float), str(tuple[int, ...]): _list(int)}
+    return written.get(str(info.type))
+
+
+@dataclass(frozen=True)
+class Train:
+    """Train a batch of runs into a folder, or go on with one."""
+
+    settings: Annotated[Settings, tyro.conf.arg(name="")]
+    out: Path | None = None
+    """The run folder; runs/TASK-ALGO where not given."""
+    resume: Path | None = None
+    """Go on with this run folder."""
+    print_config: bool = False
+    """Show the resolved settings and stop."""
+    wandb: bool = False
+    """Also log to Weights & Biases (extra `wandb`)."""
+
+
+@dataclass(frozen=True)
+class Evaluate:
+    """Print the returns of a run folder's policies."""
+
+    run: tyro.conf.Positional[Path]
+    episodes: int = 10
+    video: Path | None = None
+    """Also record one episode to this file."""
+    video_run: int = 0
+    """Which run of the batch the video shows."""
+
+
+@dataclass(frozen=True)
+class Plot:
+    """Draw the learning curves of run folders, also while they are being written."""
+
+    runs: tyro.conf.Positional[tuple[Path, ...]]
+    out: Path = Path("curves.png")
+
+
+def main(argv: Sequence[str] | None = None) -> None:
+    """Run a command; a mistake the user can mend ends with one sentence and exit code 2."""
+    arguments = list(sys.argv[1:] if argv is None else argv)
+    commands = {"train": train, "evaluate": evaluate, "plot": plot}
+    if not arguments or arguments[0] not in commands:
+        usage = "usage: iadd-tr {train,evaluate,plot} …   (iadd-tr COMMAND --help says more)"
+        print(usage, file=sys.stdout if arguments[:1] in ([], ["--help"], ["-h"]) else sys.stderr)
+        raise SystemExit(0 if arguments[:1] in (["--help"], ["-h"]) else 2)
+    from iadd_tr.tasks.task import TaskError
+
+    try:
+        commands[arguments[0]](arguments[1:])
+    except (UserError, TaskError) as error:
+        print(f"iadd-tr: {error}", file=sys.stderr)
+        raise SystemExit(2) from None
+    except KeyboardInterrupt:
+        print("iadd-tr: stopped; go on with: iadd-tr train --resume FOLDER", file=sys.stderr)
+        raise SystemExit(130) from None
+
+
+def train(arguments: list[str]) -> None:
+    from iadd_tr.shell import config
+    from iadd_tr.shell import run as runs
+
+    options = parse_train(arguments)
+    config.check(options.settings)
+    if options.print_config:
+        print(json.dumps(config.to_json(options.settings), indent=2))
+        return
+    cache_compilations()
+    if options.resume is not None:
+        folder = runs.resume(options.settings, options.resume, options.wandb)
+    else:
+        name = f"{options.settings.task.replace(':', '-')}-{options.settings.algo}"
+        folder = runs.start(options.settings, options.out or Path("runs") / name, options.wandb)
+    print(
+        f"\nThe run is in {folder}\n"
+        f"  iadd-tr plot {folder} --out curves.png      draw its learning curve\n"
+        f"  iadd-tr evaluate {folder} --episodes 10     evaluate its policy\n"
+        f"  tensorboard --logdir {folder}               look closer"
+    )
+
+
+def parse_train(arguments: list[str]) -> Train:
+    """Options over the preset of the task and algorithm they name, or over the settings of a run to resume."""
+    from iadd_tr.shell import config
+    from iadd_tr.tasks import presets
+
+    first = argparse.ArgumentParser(add_help=False, allow_abbrev=False)
+    first.add_argument("--task", default="hopper")
+    first.add_argument("--algo", default="iadd-tr")
+    first.add_argument("--resume", type=Path)
+    named, _ = first.parse_known_args(arguments)
+    if named.resume is not None:
+        settings = config.from_json(config.read(named.resume)["settings"])
+    elif named.algo not in get_args(Algorithm):
+        raise UserError(f"There is no algorithm '{named.algo}'; take one of {', '.join(get_args(Algorithm))}.")
+    else:
+        settings = presets.settings(named.task, named.algo)
+    return _parse(Train, arguments, "train", default=Train(settings))
+
+
+def evaluate(arguments: list[str]) -> None:
+    options = _parse(Evaluate, arguments, "evaluate")
+    if options.episodes < 1:
+        raise UserError("--episodes must be 1 or more.")
+    from iadd_tr.shell.replays import Player
+
+    cache_compilations()
+    player = Player(options.run)
+    rows = player.batch.rows
+    if not 0 <= options.video_run < len(rows):
+        raise UserError(f"--video-run must lie between 0 and {len(rows) - 1}.")
+    print(f"{options.run}, after {player.epoch} epochs, {options.episodes} episodes each")
+    for row, returns in zip(rows, player.returns(options.episodes), strict=True):
+        scalars = "  ".join(f"{f.name} {getattr(row, f.name):g}" for f in fields(row))
+        print(f"  {scalars}  return {returns.mean():.1f} ± {returns.std():.1f}")
+    if options.video is not None:
+        total = player.video(options.video, options.video_run)
+        print(f"  {options.video}: one episode, return {total:.1f}")
+
+
+def plot(arguments: list[str]) -> None:
+    from iadd_tr.report import curves
+    from iadd_tr.shell import config
+    from iadd_tr.shell.runlog import read_metrics
+
+    options = _parse(Plot, arguments, "plot")
+    lines = []
+    for folder in options.runs:
+        config.read(folder)
+        lines += read_metrics(folder)
+    if not lines:
+        raise UserError("These folders hold no finished epoch yet; wait for the first one.")
+    try:
+        curves.draw(lines, options.out)
+    except (OSError, ValueError) as error:
+        raise UserError(f"Cannot write '{options.out}' ({error}); give a .png, .pdf or .svg in a writable folder.") from None
+    print(options.out)
+
+
+def _parse(kind: type, arguments: list[str], name: str, **default: Any) -> Any:
+    return tyro.cli(
+        kind, args=arguments, prog=f"iadd-tr {name}", config=(tyro.conf.OmitArgPrefixes,), registry=LISTS, **default
+    )
+
+
+def cache_compilations() -> None:
+    """Keep compiled programs between processes, so that the second start is quick."""
+    import jax
+
+    root = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache")
+    jax.config.update("jax_compilation_cache_dir", str(root / "iadd-tr" / "xla"))
+    jax.config.update("jax_persistent_cache_min_compile_time_secs", 0.5)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,79 @@
+"""Settings as JSON and from the command line."""
+
+import dataclasses
+import json
+from pathlib import Path
+from typing import Any
+
+from iadd_tr.settings import Agent, Loop, Model, Settings
+from iadd_tr.shell.errors import UserError
+
+FREE = ("epochs", "evaluation_episodes", "checkpoint_every")  # may change when a run is resumed
+
+
+def to_json(settings: Settings) -> dict[str, Any]:
+    """Plain nested dictionaries and lists."""
+    return json.loads(json.dumps(dataclasses.asdict(settings)))
+
+
+def from_json(data: dict[str, Any]) -> Settings:
+    """The inverse of `to_json`."""
+    groups = {"loop": Loop, "model": Model, "agent": Agent}
+    fields = {name: groups[name](**_tuples(value)) if name in groups else value for name, value in data.items()}
+    return Settings(**_tuples(fields))
+
+
+def _tuples(data: dict[str, Any]) -> dict[str, Any]:
+    return {name: tuple(value) if isinstance(value, list) else value for name, value in data.items()}
+
+
+def fingerprint(settings: Settings) -> str:
+    """What must be the same for a checkpoint to be gone on from."""
+    data = to_json(settings)
+    for group in (data, data["loop"]):
+        for name in FREE:
+            group.pop(name, None)
+    return json.dumps(data, sort_keys=True)
+
+
+def read(folder: Path) -> dict[str, Any]:
+    """A run folder's `config.json`."""
+    path = folder / "config.json"
+    try:
+        return json.loads(path.read_text())
+    except FileNotFoundError:
+        raise UserError(f"'{folder}' holds no run (no config.json); give the folder that train --out made.") from None
+    except (json.JSONDecodeError, OSError) as error:
+        raise UserError(f"'{path}' cannot be read ({error}); restore it or start a new run.") from None
+
+
+def check(settings: Settings) -> None:
+    """Refuse settings that cannot work, before anything is made."""
+    loop, model = settings.loop, settings.model
+    rules = [
+        (settings.runs >= 1, "--runs must be 1 or more"),
+        (settings.seed >= 0, "--seed must be 0 or more"),
+        (loop.epochs >= 1, "--epochs must be 1 or more"),
+        (loop.updates_per_step >= 1, "--updates-per-step must be 1 or more"),
+        (loop.evaluation_episodes >= 1, "--evaluation-episodes must be 1 or more"),
+        (settings.checkpoint_every >= 1, "--checkpoint-every must be 1 or more"),
+        (loop.warm_up >= 10, "--warm-up must be 10 or more, so that there is something to fit"),
+        (loop.epoch_length % loop.fit_every == 0, "--fit-every must divide --epoch-length"),
+        (0 <= loop.real_share <= 1, "--real-share must lie in [0, 1]"),
+        (len(loop.horizon) == 4 and loop.horizon[2] < loop.horizon[3], "--horizon must be x,y,a,b with a < b"),
+        (1 <= loop.horizon[0] <= loop.horizon[1], "--horizon must have 1 <= x <= y"),
+        (1 <= model.elites <= model.members, "--elites must lie between 1 and --members"),
+        (len(model.depths) == 2 and min(model.depths) >= 1, "--depths must be two positive numbers"),
+        (model.latent_width is None or model.latent_width >= 0, "--latent-width must be 0 or more"),
+        (0 <= model.zero_fraction < 1, "--zero-fraction must lie in [0, 1)"),
+        (bool(settings.betas) and min(settings.betas) >= 0, "--betas must be 0 or more"),
+        (all(0 <= r < 1 for r in settings.zero_ratios) and bool(settings.zero_ratios), "--zero-ratios must lie in [0, 1)"),
+        (bool(settings.floors) and min(settings.floors) > 0, "--floors must be positive"),
+        (
+            settings.two_stage or max(settings.zero_ratios) == 0,
+            f"--zero-ratios belongs to iadd and iadd-tr; {settings.algo} keeps its own action sampling",
+        ),
+    ]
+    for holds, sentence in rules:
+        if not holds:
+            raise UserError(f"{sentence}.")

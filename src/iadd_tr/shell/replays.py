@@ -1,0 +1,69 @@
+"""Looking at a finished or running run: returns of its policies, and a video."""
+
+import os
+from pathlib import Path
+
+import jax
+import numpy as np
+
+from iadd_tr.algorithm.collect import MODE
+from iadd_tr.evaluate import Evaluator
+from iadd_tr.experiment import Batch, Problem
+from iadd_tr.shell import config
+from iadd_tr.shell.errors import UserError
+from iadd_tr.shell.run import restore
+from iadd_tr.tasks.host import episode_seed, rescale
+from iadd_tr.tasks.task import resolve
+
+EVALUATION_STREAM = 1_000_000  # an epoch no training reaches, so that these starts are new
+
+
+class Player:
+    """The policies of a run folder's last checkpoint."""
+
+    def __init__(self, folder: Path):
+        settings = config.from_json(config.read(folder)["settings"])
+        self.problem = Problem(resolve(settings.task, settings.zero_action), settings)
+        start = restore(self.problem, folder)
+        if start is None:
+            raise UserError(f"'{folder}' has no checkpoint yet; wait for its first epoch to end.")
+        self.epoch = start.epoch
+        self.batch = Batch(self.problem)
+        self.actor = jax.device_put(start.state.agent.actor.value)
+
+    def act(self, observation: np.ndarray) -> np.ndarray:
+        """Deterministic actions [R, E, A]."""
+        return np.asarray(self.batch(MODE, self.actor, observation))
+
+    def returns(self, episodes: int) -> np.ndarray:
+        """Returns [R, episodes]."""
+        seeds = [row.seed for row in self.batch.rows]
+        return Evaluator(self.problem.task, seeds, episodes).returns(self.act, EVALUATION_STREAM)
+
+    def video(self, path: Path, run: int) -> float:
+        """Record one episode of one run, and return what it earned."""
+        import imageio.v2 as imageio
+
+        os.environ.setdefault("MUJOCO_GL", "egl")
+        task = self.problem.task
+        low, high = np.asarray(task.low), np.asarray(task.high)
+        try:
+            env = task.make(render_mode="rgb_array")
+            seed = episode_seed(self.batch.rows[run].seed, EVALUATION_STREAM, stream=1)
+            observation, _ = env.reset(seed=seed)
+            env.render()
+        except Exception as error:
+            raise UserError(
+                f"No frame could be rendered ({type(error).__name__}: {error}); install EGL or OSMesa "
+                "(libegl1 or libosmesa6) and set MUJOCO_GL=egl or MUJOCO_GL=osmesa."
+            ) from None
+        total, done = 0.0, False
+        with imageio.get_writer(path, fps=int(env.metadata.get("render_fps", 30)), macro_block_size=8) as writer:
+            while not done:
+                everyone = np.broadcast_to(observation, (len(self.batch.rows), 1, observation.size))
+                action = self.act(np.asarray(everyone, np.float32))[run, 0]
+                observation, reward, ended, cut, _ = env.step(rescale(action, low, high))
+                writer.append_data(np.asarray(env.render()))  # pyright: ignore
+                total, done = total + float(reward), ended or cut
+        env.close()
+        return total

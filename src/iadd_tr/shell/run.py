@@ -1,0 +1,54 @@
+"""Training with a run folder, a progress bar and checkpoints."""
+
+from pathlib import Path
+
+import jax
+
+from iadd_tr.algorithm import mbpo, sac
+from iadd_tr.experiment import Batch, Problem
+from iadd_tr.settings import Settings
+from iadd_tr.shell import checkpoint, config
+from iadd_tr.shell.progress import Progress
+from iadd_tr.shell.runlog import RunLog, read_metrics, write_config
+from iadd_tr.tasks.task import resolve
+from iadd_tr.training import Start, train
+
+
+def start(settings: Settings, folder: Path, wandb: bool = False) -> Path:
+    """Train from the beginning into a new folder, and return it."""
+    config.check(settings)
+    problem = Problem(resolve(settings.task, settings.zero_action), settings)
+    write_config(folder, settings)
+    return _train(problem, folder, None, wandb)
+
+
+def resume(settings: Settings, folder: Path, wandb: bool = False) -> Path:
+    """Go on from a folder's last checkpoint, with the settings it was started with."""
+    config.check(settings)
+    problem = Problem(resolve(settings.task, settings.zero_action), settings)
+    return _train(problem, folder, restore(problem, folder), wandb)
+
+
+def restore(problem: Problem, folder: Path) -> Start | None:
+    """A folder's last checkpoint, if it has one."""
+    algorithm = sac if problem.settings.algo == "sac" else mbpo
+    batch = Batch(problem)
+    template = jax.eval_shape(batch.program(algorithm.INIT), batch.run)[0]
+    batch.host.close()
+    return checkpoint.load(folder, config.fingerprint(problem.settings), template, len(batch.rows))
+
+
+def _train(problem: Problem, folder: Path, begin: Start | None, wandb: bool) -> Path:
+    settings = problem.settings
+    epoch = 0 if begin is None else begin.epoch
+    log = RunLog(folder, epoch, settings, wandb)
+    with Progress(settings, epoch, read_metrics(folder)) as progress:
+        for done in train(problem, begin, progress.step):
+            log.write(done.metrics)
+            last = done.number + 1 == settings.loop.epochs
+            if last or (done.number + 1) % settings.checkpoint_every == 0:
+                fingerprint = config.fingerprint(settings)
+                checkpoint.save(folder, fingerprint, done.number + 1, done.state, done.places)
+            progress.epoch(done.metrics)
+    log.close()
+    return folder
