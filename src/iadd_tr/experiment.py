@@ -109,8 +109,8 @@ class Batch:
         output, info = self.program(stage)(*shared, self.run, *arguments[stage.shared :])
         if stage.wait:
             jax.block_until_ready(output)
-        elif stage.name == "update":
-            self._pending = (stage.name, output)
+        elif info is not None:  # small, and ready when the output is
+            self._pending = (stage.name, info)
         if info is not None and (stage.wait or arguments[0] % SAMPLED == 0):
             self.infos[stage.name].append(info)
         self.seconds[stage.name] += time.perf_counter() - start
@@ -120,9 +120,9 @@ class Batch:
         """Wait for the updates under way, and count the wait as theirs."""
         if self._pending is None:
             return
-        name, output = self._pending
+        name, info = self._pending
         start = time.perf_counter()
-        jax.block_until_ready(output)
+        jax.block_until_ready(info)
         self.seconds[name] += time.perf_counter() - start
         self._pending = None
 
