@@ -58,9 +58,7 @@ def rows(settings: Settings) -> list[Row]:
     seeds = range(settings.seed, settings.seed + settings.runs)
     return [
         Row(seed, beta, ratio, floor)
-        for beta, ratio, floor, seed in itertools.product(
-            settings.betas, settings.zero_ratios, settings.floors, seeds
-        )
+        for beta, ratio, floor, seed in itertools.product(settings.betas, settings.zero_ratios, settings.floors, seeds)
     ]
 
 
@@ -144,9 +142,15 @@ class Batch:
         step = self.host.step(chosen.action)
         self.seconds["environment"] += time.perf_counter() - start
         self.on_step()
-        row = Transition(
-            before, chosen.action, chosen.log_density, step.reward, step.next_observation, step.discount
-        )
+        columns: list[Any] = [
+            before,
+            chosen.action,
+            chosen.log_density,
+            step.reward,
+            step.next_observation,
+            step.discount,
+        ]
+        row = Transition(*columns)
         return row, chosen.replaced
 
     def program(self, stage: Stage) -> Any:
@@ -177,9 +181,9 @@ def over_runs(problem: Problem, stage: Stage, mesh: Mesh | None) -> Any:
         if mesh is None:
             return mapped(*arguments)
         specs = tuple(PartitionSpec() if axis is None else PartitionSpec("runs") for axis in axes)
-        return jax.shard_map(
-            mapped, mesh=mesh, in_specs=specs, out_specs=PartitionSpec("runs"), check_vma=False
-        )(*arguments)
+        return jax.shard_map(mapped, mesh=mesh, in_specs=specs, out_specs=PartitionSpec("runs"), check_vma=False)(
+            *arguments
+        )
 
     program.__name__ = stage.function.__name__
     donated = tuple(stage.shared + 1 + position for position in stage.donate)

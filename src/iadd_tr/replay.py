@@ -44,9 +44,7 @@ def extend(buffer: Replay, rows: Transition, live: Bool[Array, " B"]) -> Replay:
     kept = live & (rank >= count - buffer.limit)
     outside = buffer.rows.reward.size + jnp.arange(live.size)
     slot = jnp.where(kept, (buffer.position + rank) % buffer.limit, outside)
-    stored = jax.tree.map(
-        lambda old, new: old.at[slot].set(new, mode="drop", unique_indices=True), buffer.rows, rows
-    )
+    stored = jax.tree.map(lambda old, new: old.at[slot].set(new, mode="drop", unique_indices=True), buffer.rows, rows)
     size = jnp.minimum(buffer.size + count, buffer.limit)
     return Replay(stored, size, (buffer.position + count) % buffer.limit, buffer.limit)
 
@@ -66,9 +64,7 @@ def concatenate(first: Transition, second: Transition) -> Transition:
     return jax.tree.map(lambda a, b: jnp.concatenate([a, b]), first, second)
 
 
-def moments(
-    value: Float[Array, "C D"], live: Bool[Array, " C"]
-) -> tuple[Float[Array, " D"], Float[Array, " D"]]:
+def moments(value: Float[Array, "C D"], live: Bool[Array, " C"]) -> tuple[Float[Array, " D"], Float[Array, " D"]]:
     """Mean and standard deviation over the live rows; a column that never varies gets deviation one."""
     weight = live / jnp.maximum(jnp.sum(live), 1)
     mean = weight @ value

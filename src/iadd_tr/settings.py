@@ -1,4 +1,4 @@
-"""Every number of the method, defined once: the paper's Tables 1 and 2 where they speak, MBPO's where they are silent."""
+"""Every number of the method, defined once: the paper's where it speaks, MBPO's where it is silent."""
 
 from dataclasses import dataclass, field
 from typing import Literal

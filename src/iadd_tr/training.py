@@ -1,5 +1,6 @@
 """Epoch after epoch: the algorithm's loop, an evaluation, and what happened."""
 
+import dataclasses
 import time
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
@@ -7,11 +8,11 @@ from typing import Any
 
 import numpy as np
 
-from iadd_tr.algorithm import collect, mbpo, sac
+from iadd_tr.algorithm import mbpo, sac
 from iadd_tr.algorithm.collect import EXPLORE, MODE, STORE
 from iadd_tr.evaluate import Evaluator
 from iadd_tr.experiment import Batch, Problem
-from iadd_tr.settings import rollout_length
+from iadd_tr.settings import Settings, rollout_length
 from iadd_tr.tasks.host import Place
 
 
@@ -40,11 +41,9 @@ def train(
     on_step: Callable[[], None] = lambda: None,
 ) -> Iterator[Epoch]:
     """Train all runs of a problem, from the beginning or from `start`, and yield after every epoch."""
-    algorithm = sac if problem.settings.algo == "sac" else mbpo
+    algorithm = algorithm_of(problem.settings)
     batch = Batch(problem, None if start is None else start.places)
-    evaluator = Evaluator(
-        problem.task, [row.seed for row in batch.rows], problem.settings.loop.evaluation_episodes
-    )
+    evaluator = Evaluator(problem.task, [row.seed for row in batch.rows], problem.settings.loop.evaluation_episodes)
     state = begin(batch, algorithm) if start is None else start.state
     batch.report()
     batch.on_step = on_step
@@ -59,6 +58,11 @@ def train(
     evaluator.close()
 
 
+def algorithm_of(settings: Settings) -> Any:
+    """The module with an algorithm's stages: INIT and epoch."""
+    return sac if settings.algo == "sac" else mbpo
+
+
 def begin(batch: Batch, algorithm: Any) -> Any:
     """Fresh states, and a warm-up of uniform actions."""
     state = batch(algorithm.INIT)
@@ -66,12 +70,7 @@ def begin(batch: Batch, algorithm: Any) -> Any:
     for step in range(batch.problem.settings.loop.warm_up):
         choice = batch(EXPLORE, step)
         memory = batch(STORE, memory, *batch.execute(choice))
-    return with_memory(state, memory)
-
-
-def with_memory(state: Any, memory: collect.Memory) -> Any:
-    """The same state with another memory."""
-    return type(state)(**{**{name: getattr(state, name) for name in vars(state)}, "memory": memory})
+    return dataclasses.replace(state, memory=memory)
 
 
 def evaluate(batch: Batch, evaluator: Evaluator, state: Any, epoch: int) -> np.ndarray:
@@ -84,9 +83,7 @@ def evaluate(batch: Batch, evaluator: Evaluator, state: Any, epoch: int) -> np.n
     return returns
 
 
-def describe(
-    batch: Batch, state: Any, number: int, returns: np.ndarray, elapsed: float
-) -> list[dict[str, Any]]:
+def describe(batch: Batch, state: Any, number: int, returns: np.ndarray, elapsed: float) -> list[dict[str, Any]]:
     """A line of metrics per run."""
     settings = batch.problem.settings
     infos, seconds = batch.report()

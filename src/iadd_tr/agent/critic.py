@@ -17,9 +17,7 @@ def init(key: PRNGKey, observations: int, actions: int, hidden: int) -> MLP:
     return jax.vmap(one)(jax.random.split(key))
 
 
-def values(
-    critics: MLP, observation: Float[Array, "B O"], action: Float[Array, "B A"]
-) -> Float[Array, "2 B"]:
+def values(critics: MLP, observation: Float[Array, "B O"], action: Float[Array, "B A"]) -> Float[Array, "2 B"]:
     """Q of both twins."""
     inputs = jnp.concatenate([observation, action], axis=-1)
     return jax.vmap(lambda critic: critic(inputs)[..., 0])(critics)

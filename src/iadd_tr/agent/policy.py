@@ -14,9 +14,7 @@ def init(key: PRNGKey, observations: int, actions: int, hidden: int) -> MLP:
     return mlp(key, [observations, hidden, hidden, 2 * actions], jax.nn.relu, GLOROT_UNIFORM)
 
 
-def distribution(
-    policy: MLP, observation: Float[Array, "*B O"]
-) -> tuple[Float[Array, "*B A"], Float[Array, "*B A"]]:
+def distribution(policy: MLP, observation: Float[Array, "*B O"]) -> tuple[Float[Array, "*B A"], Float[Array, "*B A"]]:
     """Mean and log-deviation, the latter clipped to [-20, 2]."""
     mean, log_std = jnp.split(policy(observation), 2, axis=-1)
     return mean, jnp.clip(log_std, -20.0, 2.0)
@@ -29,9 +27,7 @@ def sample(
     return squashed_sample(key, *distribution(policy, observation))
 
 
-def log_density(
-    policy: MLP, observation: Float[Array, "*B O"], action: Float[Array, "*B A"]
-) -> Float[Array, "*B"]:
+def log_density(policy: MLP, observation: Float[Array, "*B O"], action: Float[Array, "*B A"]) -> Float[Array, "*B"]:
     """Log-density of a given action."""
     return squashed_log_density(action, *distribution(policy, observation))
 

@@ -1,6 +1,7 @@
 """Soft actor-critic with an adjusted critic: three updates, composed in `update`."""
 
 from collections.abc import Callable
+from typing import Any, Generic, TypeVar
 
 import equinox as eqx
 import jax
@@ -14,22 +15,23 @@ from iadd_tr.settings import Agent
 from iadd_tr.types import PRNGKey, Run, Transition
 
 ADAM = optax.scale_by_adam()
+Trained = TypeVar("Trained")
 
 
-class Learner(eqx.Module):
+class Learner(eqx.Module, Generic[Trained]):
     """A trained thing and its Adam moments."""
 
-    value: MLP | Float[Array, ""]
+    value: Trained
     moments: optax.OptState
 
 
 class State(eqx.Module):
-    actor: Learner
-    critics: Learner
+    actor: Learner[MLP]
+    critics: Learner[MLP]
     slow_critics: MLP
-    epsilon: Learner | None  # the correction, where a run of the batch has beta > 0
+    epsilon: Learner[MLP] | None  # the correction, where a run of the batch has beta > 0
     slow_epsilon: MLP | None
-    log_temperature: Learner
+    log_temperature: Learner[Float[Array, ""]]
 
 
 class Info(eqx.Module):
@@ -106,9 +108,7 @@ def update_critics(
     if state.epsilon is None:
         return state, {**info, "targeted_loss": jnp.zeros(()), "correction": jnp.zeros(())}
 
-    next_adjusted = targeted.adjust(
-        state.slow_epsilon, next_value, next_action, next_log_density, run.log_floor
-    )
+    next_adjusted = targeted.adjust(state.slow_epsilon, next_value, next_action, next_log_density, run.log_floor)
     adjusted_target = critic.bellman_target(rows.reward, discount, next_adjusted, bonus)
     (loss, shift), gradient = jax.value_and_grad(targeted.loss, has_aux=True)(
         state.epsilon.value, value, rows.action, rows.log_density, run.log_floor, adjusted_target
@@ -120,9 +120,7 @@ def update_critics(
     return state, {**info, "targeted_loss": loss, "correction": jnp.mean(jnp.abs(shift))}
 
 
-def update_actor(
-    key: PRNGKey, state: State, rows: Transition, run: Run
-) -> tuple[State, dict[str, Float[Array, ""]]]:
+def update_actor(key: PRNGKey, state: State, rows: Transition, run: Run) -> tuple[State, dict[str, Float[Array, ""]]]:
     """Ascend the adjusted critic (Eq. 21, reparameterised) plus entropy, and steer the temperature."""
     temperature = jnp.exp(state.log_temperature.value)
 
@@ -144,17 +142,17 @@ def update_actor(
     return state, {"actor_loss": actor_loss, "entropy": entropy, "temperature": temperature}
 
 
-def learner(value: MLP | Float[Array, ""]) -> Learner:
+def learner(value: Trained) -> Learner[Trained]:
     """A thing about to be trained."""
     return Learner(value, ADAM.init(value))  # pyright: ignore
 
 
-def descend(learner: Learner, gradient, rate: Float[Array, ""]) -> Learner:
+def descend(learner: Learner[Trained], gradient: Any, rate: Float[Array, ""]) -> Learner[Trained]:
     """One step of Adam."""
     direction, moments = ADAM.update(gradient, learner.moments)
     return Learner(jax.tree.map(lambda p, d: p - rate * d, learner.value, direction), moments)
 
 
-def follow(slow, fast, polyak: float):
+def follow(slow: Any, fast: Any, polyak: float) -> Any:
     """Polyak averaging."""
     return jax.tree.map(lambda s, f: s + polyak * (f - s), slow, fast)

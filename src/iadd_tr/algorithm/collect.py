@@ -73,9 +73,7 @@ def store(
     return Memory(real, zeros), None
 
 
-def mode(
-    problem: Problem, run: Run, actor: MLP, observation: Float[Array, "E O"]
-) -> tuple[Float[Array, "E A"], None]:
+def mode(problem: Problem, run: Run, actor: MLP, observation: Float[Array, "E O"]) -> tuple[Float[Array, "E A"], None]:
     """The deterministic actions of evaluation."""
     del problem, run
     return policy.mode(actor, observation), None

@@ -39,12 +39,11 @@ def epoch(batch: Batch, state: State, number: int) -> State:
     loop = batch.problem.settings.loop
     agent, models, memory, imagined = state.agent, state.models, state.memory, state.imagined
     length = rollout_length(loop, number)
+    limit = imagined_limit(loop, length)
     for step in batch.steps(number):
         if step % loop.fit_every == 0:
             models = batch(FIT, step, loop.warm_up + step, models, memory)
-            imagined = batch(
-                IMAGINE, step, length, imagined_limit(loop, length), agent.actor.value, models.main, memory.real, imagined
-            )
+            imagined = batch(IMAGINE, step, length, limit, agent.actor.value, models.main, memory.real, imagined)
         choice = batch(ACT, step, agent.actor.value, batch.observations)
         agent = batch(IMPROVE, step, agent, memory.real, imagined)
         memory = batch(STORE, memory, *batch.execute(choice))

@@ -1,1 +1,1 @@
-"""Learned dynamics: one member in two shapes (monolith, stages), the ensemble over members, its fit, the zero-action model."""
+"""Learned dynamics: a member in two shapes (monolith, stages), the ensemble, its fit, the zero-action model."""

@@ -39,9 +39,7 @@ class Outcome(eqx.Module):
     end_logit: Float[Array, " B"]
 
 
-def init(
-    key: PRNGKey, model: Model, observations: int, actions: int, reference: Float[Array, " A"] | None
-) -> Ensemble:
+def init(key: PRNGKey, model: Model, observations: int, actions: int, reference: Float[Array, " A"] | None) -> Ensemble:
     """Fresh members: two-stage ones anchored at `reference`, monolithic ones where there is none."""
 
     def member(key: PRNGKey) -> Member:
@@ -52,9 +50,7 @@ def init(
     members = jax.vmap(member)(jax.random.split(key, model.members))
     bound = jnp.ones(observations + 1)
     parameters = Parameters(members, -10.0 * bound, 0.5 * bound)
-    scale = Scale(
-        jnp.zeros(observations), jnp.ones(observations), jnp.zeros(actions), jnp.ones(actions)
-    )
+    scale = Scale(jnp.zeros(observations), jnp.ones(observations), jnp.zeros(actions), jnp.ones(actions))
     noisy = reference is not None and model.latent == "gaussian"
     width = stages.latent_width(model, observations) if noisy else 0
     return Ensemble(parameters, ADAM.init(parameters), scale, jnp.arange(model.elites), width)  # pyright: ignore
@@ -77,15 +73,13 @@ def predict_members(
     return eqx.tree_at(lambda p: p.log_variance, prediction, log_variance)
 
 
-def sample(
-    key: PRNGKey, ensemble: Ensemble, observation: Float[Array, "B O"], action: Float[Array, "B A"]
-) -> Outcome:
+def sample(key: PRNGKey, ensemble: Ensemble, observation: Float[Array, "B O"], action: Float[Array, "B A"]) -> Outcome:
     """A transition for each row by exactly one elite; the caller shuffles rows so that the elite is random."""
     latent_key, output_key = jax.random.split(key)
     count = ensemble.elites.size
-    grouped = [x.reshape(count, -1, x.shape[-1]) for x in (observation, action)]
-    noise = jax.random.normal(latent_key, (*grouped[0].shape[:2], ensemble.noise_width))
-    prediction = predict_members(pick_elites(ensemble), ensemble.scale, *grouped, noise)
+    states, actions = (x.reshape(count, -1, x.shape[-1]) for x in (observation, action))
+    noise = jax.random.normal(latent_key, (*states.shape[:2], ensemble.noise_width))
+    prediction = predict_members(pick_elites(ensemble), ensemble.scale, states, actions, noise)
     deviation = jnp.exp(0.5 * prediction.log_variance)
     drawn = prediction.mean + deviation * jax.random.normal(output_key, deviation.shape)
     drawn = drawn.reshape(-1, drawn.shape[-1])
@@ -99,9 +93,7 @@ def pick_elites(ensemble: Ensemble) -> Parameters:
     return Parameters(elites, parameters.lower, parameters.upper)
 
 
-def choose(
-    improved: Bool[Array, " M"], new: Parameters, old: Parameters
-) -> Parameters:
+def choose(improved: Bool[Array, " M"], new: Parameters, old: Parameters) -> Parameters:
     """Member by member, the new parameters where improved; the shared bounds are always the new ones."""
     members = jax.tree.map(
         lambda a, b: jnp.where(improved.reshape(-1, *[1] * (a.ndim - 1)), a, b), new.members, old.members

@@ -154,9 +154,7 @@ def fit_scale(rows: Transition, split: Split) -> Scale:
     return Scale(*replay.moments(rows.observation, live), *replay.moments(rows.action, live))
 
 
-def minibatch(
-    key: PRNGKey, rows: Transition, index: Int[Array, "M B"], extra: Extra | None
-) -> Transition:
+def minibatch(key: PRNGKey, rows: Transition, index: Int[Array, "M B"], extra: Extra | None) -> Transition:
     """Rows of the bootstraps, the first of them replaced by generated ones up to their share."""
     batch = replay.take(rows, index)
     if extra is None:

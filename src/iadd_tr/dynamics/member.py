@@ -73,8 +73,5 @@ def decay_rates(count: int) -> list[float]:
 def decay_loss(member: Member) -> Float[Array, ""]:
     """Half the squared weights, each layer at its own rate."""
     weights = member.weights()
-    terms = [
-        0.5 * rate * jnp.sum(weight**2)
-        for rate, weight in zip(decay_rates(len(weights)), weights, strict=True)
-    ]
+    terms = [0.5 * rate * jnp.sum(weight**2) for rate, weight in zip(decay_rates(len(weights)), weights, strict=True)]
     return jnp.sum(jnp.stack(terms))

@@ -58,9 +58,7 @@ class Stages(eqx.Module):
         observable = jnp.where(self.anchored(action)[..., None], observation, moved)
         return observable, self._latent(output[..., size:], noise)
 
-    def evolve(
-        self, scale: Scale, observable: Float[Array, "B O"], latent: Float[Array, "B L"]
-    ) -> Prediction:
+    def evolve(self, scale: Scale, observable: Float[Array, "B O"], latent: Float[Array, "B L"]) -> Prediction:
         """The action-free second stage of Eq. 8, with the reward head."""
         inputs = jnp.concatenate([scale.observation(observable), latent], axis=-1)
         return split_output(self.evolution(inputs))
@@ -93,9 +91,7 @@ def latent_width(model: Model, observations: int) -> int:
     return observations if model.latent_width is None else model.latent_width
 
 
-def init(
-    key: PRNGKey, model: Model, observations: int, actions: int, reference: Float[Array, " A"]
-) -> Stages:
+def init(key: PRNGKey, model: Model, observations: int, actions: int, reference: Float[Array, " A"]) -> Stages:
     """A member whose hidden layers are split between the stages by `depths`."""
     first, second = jax.random.split(key)
     before, after = model.depths

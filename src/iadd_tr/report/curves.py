@@ -9,7 +9,7 @@ import matplotlib
 import numpy as np
 
 matplotlib.use("Agg")
-import matplotlib.pyplot as plt  # noqa: E402
+import matplotlib.pyplot as plt
 
 Curve = tuple[np.ndarray, np.ndarray, np.ndarray, int]  # steps, mean, deviation, seeds
 
@@ -35,9 +35,7 @@ def _curve(by_step: dict[int, list[float]]) -> Curve:
 def draw(lines: Sequence[dict[str, Any]], path: Path) -> None:
     """A panel per task."""
     panels = curves(lines)
-    figure, axes = plt.subplots(
-        1, len(panels), figsize=(5.2 * len(panels), 3.8), squeeze=False, layout="constrained"
-    )
+    figure, axes = plt.subplots(1, len(panels), figsize=(5.2 * len(panels), 3.8), squeeze=False, layout="constrained")
     for axis, (task, algorithms) in zip(axes[0], panels.items(), strict=True):
         for name, (steps, mean, deviation, seeds) in algorithms.items():
             (line,) = axis.plot(steps / 1000, mean, label=f"{name} ({seeds} seed{'s' * (seeds > 1)})", linewidth=1.6)

@@ -50,9 +50,7 @@ def load(folder: Path, fingerprint: str, template: Any, runs: int) -> Start | No
             f"'{path}' belongs to another configuration; resume with the settings in its config.json "
             "(only --epochs, --evaluation-episodes and --checkpoint-every may change)."
         )
-    places = [
-        Place(int(tensors[f"host/{run}/episode"]), tensors[f"host/{run}/actions"]) for run in range(runs)
-    ]
+    places = [Place(int(tensors[f"host/{run}/episode"]), tensors[f"host/{run}/actions"]) for run in range(runs)]
     try:
         state = _restore(tensors, template)
     except (KeyError, ValueError) as error:

@@ -172,7 +172,9 @@ def plot(arguments: list[str]) -> None:
     try:
         curves.draw(lines, options.out)
     except (OSError, ValueError) as error:
-        raise UserError(f"Cannot write '{options.out}' ({error}); give a .png, .pdf or .svg in a writable folder.") from None
+        raise UserError(
+            f"Cannot write '{options.out}' ({error}); give a .png, .pdf or .svg in a writable folder."
+        ) from None
     print(options.out)
 
 

@@ -67,7 +67,10 @@ def check(settings: Settings) -> None:
         (model.latent_width is None or model.latent_width >= 0, "--latent-width must be 0 or more"),
         (0 <= model.zero_fraction < 1, "--zero-fraction must lie in [0, 1)"),
         (bool(settings.betas) and min(settings.betas) >= 0, "--betas must be 0 or more"),
-        (all(0 <= r < 1 for r in settings.zero_ratios) and bool(settings.zero_ratios), "--zero-ratios must lie in [0, 1)"),
+        (
+            all(0 <= r < 1 for r in settings.zero_ratios) and bool(settings.zero_ratios),
+            "--zero-ratios must lie in [0, 1)",
+        ),
         (bool(settings.floors) and min(settings.floors) > 0, "--floors must be positive"),
         (
             settings.two_stage or max(settings.zero_ratios) == 0,

@@ -4,14 +4,13 @@ from pathlib import Path
 
 import jax
 
-from iadd_tr.algorithm import mbpo, sac
 from iadd_tr.experiment import Batch, Problem
 from iadd_tr.settings import Settings
 from iadd_tr.shell import checkpoint, config
 from iadd_tr.shell.progress import Progress
 from iadd_tr.shell.runlog import RunLog, read_metrics, write_config
 from iadd_tr.tasks.task import resolve
-from iadd_tr.training import Start, train
+from iadd_tr.training import Start, algorithm_of, train
 
 
 def start(settings: Settings, folder: Path, wandb: bool = False) -> Path:
@@ -31,9 +30,8 @@ def resume(settings: Settings, folder: Path, wandb: bool = False) -> Path:
 
 def restore(problem: Problem, folder: Path) -> Start | None:
     """A folder's last checkpoint, if it has one."""
-    algorithm = sac if problem.settings.algo == "sac" else mbpo
     batch = Batch(problem)
-    template = jax.eval_shape(batch.program(algorithm.INIT), batch.run)[0]
+    template = jax.eval_shape(batch.program(algorithm_of(problem.settings).INIT), batch.run)[0]
     batch.host.close()
     return checkpoint.load(folder, config.fingerprint(problem.settings), template, len(batch.rows))
 

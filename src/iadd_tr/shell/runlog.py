@@ -48,7 +48,16 @@ def _version(name: str) -> str:
 
 def _commit() -> str:
     """The source tree's commit, with a plus where it has changes; unknown outside a repository."""
-    command = ["git", "-C", str(Path(__file__).parent), "describe", "--always", "--dirty=+", "--abbrev=40", "--exclude=*"]
+    command = [
+        "git",
+        "-C",
+        str(Path(__file__).parent),
+        "describe",
+        "--always",
+        "--dirty=+",
+        "--abbrev=40",
+        "--exclude=*",
+    ]
     try:
         return subprocess.run(command, capture_output=True, text=True, check=True, timeout=10).stdout.strip()
     except (OSError, subprocess.SubprocessError):

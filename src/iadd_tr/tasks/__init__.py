@@ -1,1 +1,1 @@
-"""Tasks: the paper's presets as data, termination functions, Gymnasium environments on the host, probes with known answers."""
+"""Tasks: presets as data, termination functions, environments on the host, probes with known answers."""

@@ -72,7 +72,7 @@ class Host:
         self.trails[run].append(np.array(action, np.float32))
         scaled = rescale(action, self.low, self.high)
         observation, reward, ended, cut, _ = self.envs[run].step(scaled)
-        if not (np.all(np.isfinite(observation)) and np.isfinite(reward)):
+        if not (np.all(np.isfinite(observation)) and np.isfinite(float(reward))):
             raise TaskError(
                 f"Task '{self.task.name}' gave a number that is not finite (seed {self.seeds[run]}, step "
                 f"{len(self.trails[run])} of episode {self.episodes[run]}); the last checkpoint is intact: mend the "

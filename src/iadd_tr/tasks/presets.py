@@ -1,6 +1,6 @@
 """Tables 1 and 2 of the paper as data, and MBPO's own numbers where the paper follows it."""
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 from iadd_tr.settings import Agent, Algorithm, Loop, Model, Settings
@@ -13,7 +13,7 @@ class Preset:
     environment: str
     loop: Loop
     agent: Agent
-    model: Model = Model()
+    model: Model = field(default_factory=Model)
     arguments: tuple[tuple[str, Any], ...] = ()
     checkpoint_every: int = 1
 

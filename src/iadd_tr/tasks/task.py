@@ -7,8 +7,8 @@ from typing import Any
 import gymnasium as gym
 import numpy as np
 
-from iadd_tr.types import Ending
 from iadd_tr.tasks import endings, presets, probes
+from iadd_tr.types import Ending
 
 
 class TaskError(ValueError):
@@ -72,9 +72,7 @@ def _gymnasium(environment: str, arguments: dict[str, Any]) -> Callable[..., gym
 
 def _action_bounds(name: str, space: gym.Space) -> tuple[np.ndarray, np.ndarray]:
     if not isinstance(space, gym.spaces.Box) or len(space.shape) != 1:
-        raise TaskError(
-            f"Task '{name}' has actions {space}; only a flat Box of continuous actions can be trained on."
-        )
+        raise TaskError(f"Task '{name}' has actions {space}; only a flat Box of continuous actions can be trained on.")
     if not (np.all(np.isfinite(space.low)) and np.all(np.isfinite(space.high))):
         raise TaskError(
             f"Task '{name}' has unbounded actions; wrap it in gymnasium.wrappers.RescaleAction or ClipAction, "
@@ -91,9 +89,7 @@ def _observation_size(name: str, space: gym.Space) -> int:
     return space.shape[0]
 
 
-def _anchor(
-    name: str, low: np.ndarray, high: np.ndarray, zero_action: tuple[float, ...] | None
-) -> tuple[float, ...]:
+def _anchor(name: str, low: np.ndarray, high: np.ndarray, zero_action: tuple[float, ...] | None) -> tuple[float, ...]:
     """The reference action in the agent's units."""
     reference = np.zeros_like(low) if zero_action is None else np.asarray(zero_action, np.float64)
     if reference.shape != low.shape:
@@ -104,4 +100,5 @@ def _anchor(
             f"The reference action {reference.tolist()} of task '{name}' lies outside its bounds {bounds}; "
             "choose one inside with --zero-action."
         )
-    return tuple(float(x) for x in np.float32(2 * (reference - low) / (high - low) - 1))
+    scaled = 2 * (reference - low) / (high - low) - 1
+    return tuple(scaled.astype(np.float32).tolist())
