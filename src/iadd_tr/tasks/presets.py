@@ -23,20 +23,20 @@ PLAIN_HUMANOID = tuple(
 )
 
 PRESETS: dict[str, Preset] = {
-    "halfcheetah": Preset("HalfCheetah-v5", Loop(epochs=90, updates_per_step=40), Agent(target_entropy=-3)),
-    "hopper": Preset("Hopper-v5", Loop(epochs=60, horizon=(1, 15, 20, 100)), Agent(target_entropy=-1)),
-    "walker2d": Preset("Walker2d-v5", Loop(epochs=200), Agent(target_entropy=-3)),
+    "halfcheetah": Preset("HalfCheetah-v5", Loop(epochs=90, updates_per_step=40), Agent(target_entropy=-3.0)),
+    "hopper": Preset("Hopper-v5", Loop(epochs=60, horizon=(1, 15, 20, 100)), Agent(target_entropy=-1.0)),
+    "walker2d": Preset("Walker2d-v5", Loop(epochs=200), Agent(target_entropy=-3.0)),
     "ant": Preset(
         "Ant-v5",
         Loop(epochs=200, horizon=(1, 25, 20, 100)),
-        Agent(target_entropy=-4),
+        Agent(target_entropy=-4.0),
         arguments=(("include_cfrc_ext_in_observation", False),),
         checkpoint_every=10,
     ),
     "humanoid": Preset(
         "Humanoid-v5",
         Loop(epochs=200, fit_every=1000, horizon=(1, 25, 20, 300), kept_epochs=5),
-        Agent(target_entropy=-2),
+        Agent(target_entropy=-2.0),
         Model(width=400),
         arguments=PLAIN_HUMANOID,
         checkpoint_every=10,
