@@ -2,7 +2,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from iadd_tr.settings import Loop, imagined_limit, rollout_length
+from iadd_tr.settings import Loop, imagined_limit, override, rollout_length
 from iadd_tr.tasks import presets
 
 TABLE_2 = {  # epochs, updates per step, horizon at the last epoch, width
@@ -50,3 +50,10 @@ def test_ablation_switches_one_thing_at_a_time():
 def test_imagined_buffer_of_ant_ends_with_ten_million_rows():
     loop = presets.settings("ant", "mbpo").loop
     assert imagined_limit(loop, rollout_length(loop, 199)) == 10_000_000
+
+
+def test_overriding_reaches_every_group_and_refuses_strangers():
+    settings = override(presets.settings("hopper", "mbpo"), epochs=3, width=8, hidden=9, runs=2)
+    assert (settings.loop.epochs, settings.model.width, settings.agent.hidden, settings.runs) == (3, 8, 9, 2)
+    with pytest.raises(TypeError, match="widht"):
+        override(settings, widht=8)

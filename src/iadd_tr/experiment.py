@@ -12,11 +12,13 @@ import jax.numpy as jnp
 import numpy as np
 from jax.sharding import Mesh, PartitionSpec
 
+from iadd_tr import replay
 from iadd_tr.settings import Settings
 from iadd_tr.tasks.host import Host, Place
 from iadd_tr.tasks.task import Task
 from iadd_tr.types import Run, Transition
 
+ROW = jax.tree.structure(jax.eval_shape(lambda: replay.init(1, 1, 1)).rows)
 SAMPLED = 10  # reports of stages that run at every step are kept from every tenth
 
 
@@ -65,22 +67,21 @@ def rows(settings: Settings) -> list[Row]:
 def traced(settings: Settings, table: Sequence[Row]) -> Run:
     """The runs' scalars as arrays over R."""
 
-    def repeat(value: float) -> jax.Array:
-        return jnp.full(len(table), value, jnp.float32)
+    def one(seed: jax.Array, beta: jax.Array, zero_ratio: jax.Array, floor: jax.Array) -> Run:
+        return Run(
+            key=jax.random.key(seed),
+            beta=beta,
+            zero_ratio=zero_ratio,
+            log_floor=jnp.log(floor),
+            agent_rate=jnp.array(settings.agent.agent_rate),
+            targeted_rate=jnp.array(settings.agent.epsilon_rate),
+            model_rate=jnp.array(settings.model.model_rate),
+            target_entropy=jnp.array(settings.agent.target_entropy),
+        )
 
-    def column(values: Sequence[float]) -> jax.Array:
-        return jnp.array(values, jnp.float32)
-
-    return Run(
-        key=jax.vmap(jax.random.key)(jnp.array([row.seed for row in table])),
-        beta=column([row.beta for row in table]),
-        zero_ratio=column([row.zero_ratio for row in table]),
-        log_floor=jnp.log(column([row.floor for row in table])),
-        agent_rate=repeat(settings.agent.agent_rate),
-        targeted_rate=repeat(settings.agent.epsilon_rate),
-        model_rate=repeat(settings.model.model_rate),
-        target_entropy=repeat(settings.agent.target_entropy),
-    )
+    seeds = jnp.array([row.seed for row in table])
+    scalars = jnp.array([[row.beta, row.zero_ratio, row.floor] for row in table], jnp.float32)
+    return jax.vmap(one)(seeds, *scalars.T)
 
 
 class Batch:
@@ -150,8 +151,7 @@ class Batch:
             step.next_observation,
             step.discount,
         ]
-        row = Transition(*columns)
-        return row, chosen.replaced
+        return jax.tree.unflatten(ROW, columns), chosen.replaced
 
     def program(self, stage: Stage) -> Any:
         """The stage compiled over the runs axis, once."""

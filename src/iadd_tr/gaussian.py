@@ -6,16 +6,13 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Float
 
-from iadd_tr.types import PRNGKey
-
 LOG_TWO_PI = 1.8378770664093453
 
 
-def squashed_sample(
-    key: PRNGKey, mean: Float[Array, "*B A"], log_std: Float[Array, "*B A"]
+def squash(
+    noise: Float[Array, "*B A"], mean: Float[Array, "*B A"], log_std: Float[Array, "*B A"]
 ) -> tuple[Float[Array, "*B A"], Float[Array, "*B"]]:
-    """An action tanh(u), u ~ N(mean, std), and its log-density on [-1, 1]^A."""
-    noise = jax.random.normal(key, mean.shape)
+    """An action tanh(mean + std noise) and its log-density on [-1, 1]^A where the noise is standard normal."""
     latent = mean + jnp.exp(log_std) * noise
     normal = -0.5 * noise**2 - log_std - 0.5 * LOG_TWO_PI
     return jnp.tanh(latent), jnp.sum(normal - log_tanh_slope(latent), axis=-1)

@@ -49,9 +49,9 @@ def extend(buffer: Replay, rows: Transition, live: Bool[Array, " B"]) -> Replay:
     return Replay(stored, size, (buffer.position + count) % buffer.limit, buffer.limit)
 
 
-def sample(key: PRNGKey, buffer: Replay, count: int) -> Transition:
-    """`count` rows, uniformly with replacement."""
-    return take(buffer.rows, jax.random.randint(key, (count,), 0, jnp.maximum(buffer.size, 1)))
+def sample(key: PRNGKey, buffer: Replay, *shape: int) -> Transition:
+    """Rows uniformly with replacement, as many as `shape` holds."""
+    return take(buffer.rows, jax.random.randint(key, shape, 0, jnp.maximum(buffer.size, 1)))
 
 
 def take(rows: Transition, index: Int[Array, "*B"]) -> Transition:
@@ -60,8 +60,9 @@ def take(rows: Transition, index: Int[Array, "*B"]) -> Transition:
 
 
 def concatenate(first: Transition, second: Transition) -> Transition:
-    """Two batches as one."""
-    return jax.tree.map(lambda a, b: jnp.concatenate([a, b]), first, second)
+    """Two batches as one, along the last of their batch axes."""
+    axis = first.reward.ndim - 1
+    return jax.tree.map(lambda a, b: jnp.concatenate([a, b], axis), first, second)
 
 
 def moments(value: Float[Array, "C D"], live: Bool[Array, " C"]) -> tuple[Float[Array, " D"], Float[Array, " D"]]:

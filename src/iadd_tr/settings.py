@@ -1,7 +1,7 @@
 """Every number of the method, defined once: the paper's where it speaks, MBPO's where it is silent."""
 
-from dataclasses import dataclass, field
-from typing import Literal
+from dataclasses import dataclass, field, fields, replace
+from typing import Any, Literal
 
 Algorithm = Literal["iadd-tr", "iadd", "mbpo-tr", "mbpo", "sac"]
 Form = Literal["direct", "residual", "smooth"]
@@ -101,6 +101,19 @@ class Settings:
     @property
     def targeted(self) -> bool:
         return any(beta > 0 for beta in self.betas)
+
+
+def override(settings: Settings, **changes: Any) -> Settings:
+    """The settings with some fields changed, named without their group."""
+    groups = {name: getattr(settings, name) for name in ("loop", "model", "agent")}
+    owners = {f.name: group for group, record in groups.items() for f in fields(record)}
+    unknown = set(changes) - set(owners) - {f.name for f in fields(Settings)}
+    if unknown:
+        raise TypeError(f"There is no setting {', '.join(sorted(unknown))}.")
+    for group, record in groups.items():
+        own = {name: value for name, value in changes.items() if owners.get(name) == group}
+        settings = replace(settings, **{group: replace(record, **own)})
+    return replace(settings, **{name: value for name, value in changes.items() if name not in owners})
 
 
 def rollout_length(loop: Loop, epoch: int) -> int:

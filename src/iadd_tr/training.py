@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 
 from iadd_tr.algorithm import mbpo, sac
-from iadd_tr.algorithm.collect import EXPLORE, MODE, STORE
+from iadd_tr.algorithm.collect import EXPLORE, GROW, MODE, STORE
 from iadd_tr.evaluate import Evaluator
 from iadd_tr.experiment import Batch, Problem
 from iadd_tr.settings import Settings, rollout_length
@@ -44,7 +44,7 @@ def train(
     algorithm = algorithm_of(problem.settings)
     batch = Batch(problem, None if start is None else start.places)
     evaluator = Evaluator(problem.task, [row.seed for row in batch.rows], problem.settings.loop.evaluation_episodes)
-    state = begin(batch, algorithm) if start is None else start.state
+    state = begin(batch, algorithm) if start is None else go_on(batch, start)
     batch.report()
     batch.on_step = on_step
     for number in range(0 if start is None else start.epoch, problem.settings.loop.epochs):
@@ -71,6 +71,11 @@ def begin(batch: Batch, algorithm: Any) -> Any:
         choice = batch(EXPLORE, step)
         memory = batch(STORE, memory, *batch.execute(choice))
     return dataclasses.replace(state, memory=memory)
+
+
+def go_on(batch: Batch, start: Start) -> Any:
+    """The state of a checkpoint, with room for the epochs asked for now."""
+    return dataclasses.replace(start.state, memory=batch(GROW, start.state.memory))
 
 
 def evaluate(batch: Batch, evaluator: Evaluator, state: Any, epoch: int) -> np.ndarray:

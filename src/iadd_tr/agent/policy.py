@@ -4,7 +4,7 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Float
 
-from iadd_tr.gaussian import squashed_log_density, squashed_sample
+from iadd_tr.gaussian import squash, squashed_log_density
 from iadd_tr.nets import GLOROT_UNIFORM, MLP, mlp
 from iadd_tr.types import PRNGKey
 
@@ -24,7 +24,15 @@ def sample(
     key: PRNGKey, policy: MLP, observation: Float[Array, "*B O"]
 ) -> tuple[Float[Array, "*B A"], Float[Array, "*B"]]:
     """An action and its log-density, Eqs. 3 and 4."""
-    return squashed_sample(key, *distribution(policy, observation))
+    mean, log_std = distribution(policy, observation)
+    return squash(jax.random.normal(key, mean.shape), mean, log_std)
+
+
+def respond(
+    noise: Float[Array, "*B A"], policy: MLP, observation: Float[Array, "*B O"]
+) -> tuple[Float[Array, "*B A"], Float[Array, "*B"]]:
+    """The action that given standard noise leads to, and its log-density."""
+    return squash(noise, *distribution(policy, observation))
 
 
 def log_density(policy: MLP, observation: Float[Array, "*B O"], action: Float[Array, "*B A"]) -> Float[Array, "*B"]:

@@ -1,6 +1,5 @@
 """Soft actor-critic with an adjusted critic: three updates, composed in `update`."""
 
-from collections.abc import Callable
 from typing import Any, Generic, TypeVar
 
 import equinox as eqx
@@ -62,38 +61,37 @@ def init(key: PRNGKey, observations: int, actions: int, agent: Agent, with_targe
     )
 
 
-def improve(
-    key: PRNGKey,
-    state: State,
-    draw: Callable[[PRNGKey], Transition],
-    run: Run,
-    agent: Agent,
-    updates: int,
-) -> tuple[State, Info]:
-    """Several updates, each on a freshly drawn batch, and the means of what they report."""
+class Noise(eqx.Module):
+    """The standard normal draws of one update."""
 
-    def step(state: State, key: PRNGKey) -> tuple[State, Info]:
-        draw_key, update_key = jax.random.split(key)
-        return update(update_key, state, draw(draw_key), run, agent)
+    next_action: Float[Array, "*U B A"]
+    action: Float[Array, "*U B A"]
 
-    state, info = jax.lax.scan(step, state, jax.random.split(key, updates))
+
+def improve(key: PRNGKey, state: State, rows: Transition, run: Run, agent: Agent) -> tuple[State, Info]:
+    """An update for each of the U batches in `rows`, and the means of what they report.
+
+    All randomness is drawn before the loop, which on a GPU saves a quarter of the kernels inside it.
+    """
+    next_key, key = jax.random.split(key)
+    noise = Noise(jax.random.normal(next_key, rows.action.shape), jax.random.normal(key, rows.action.shape))
+    state, info = jax.lax.scan(lambda state, x: update(x[0], state, x[1], run, agent), state, (noise, rows))
     return state, jax.tree.map(jnp.mean, info)
 
 
-def update(key: PRNGKey, state: State, rows: Transition, run: Run, agent: Agent) -> tuple[State, Info]:
+def update(noise: Noise, state: State, rows: Transition, run: Run, agent: Agent) -> tuple[State, Info]:
     """One step of the critics and their correction, then of the actor and the temperature."""
-    critic_key, actor_key = jax.random.split(key)
-    state, critic_info = update_critics(critic_key, state, rows, run, agent)
-    state, actor_info = update_actor(actor_key, state, rows, run)
+    state, critic_info = update_critics(noise, state, rows, run, agent)
+    state, actor_info = update_actor(noise, state, rows, run)
     floored = jnp.mean(rows.log_density < run.log_floor, dtype=jnp.float32)
     return state, Info(**critic_info, **actor_info, floored=floored)
 
 
 def update_critics(
-    key: PRNGKey, state: State, rows: Transition, run: Run, agent: Agent
+    noise: Noise, state: State, rows: Transition, run: Run, agent: Agent
 ) -> tuple[State, dict[str, Float[Array, ""]]]:
     """Minimise Eq. 20: the critics against Eq. 12, then the correction against Eq. 18 with the critics fixed."""
-    next_action, next_log_density = policy.sample(key, state.actor.value, rows.next_observation)
+    next_action, next_log_density = policy.respond(noise.next_action, state.actor.value, rows.next_observation)
     bonus = -jnp.exp(state.log_temperature.value) * next_log_density
     discount = agent.gamma * rows.discount
     next_value = critic.values(state.slow_critics, rows.next_observation, next_action)
@@ -120,12 +118,12 @@ def update_critics(
     return state, {**info, "targeted_loss": loss, "correction": jnp.mean(jnp.abs(shift))}
 
 
-def update_actor(key: PRNGKey, state: State, rows: Transition, run: Run) -> tuple[State, dict[str, Float[Array, ""]]]:
+def update_actor(noise: Noise, state: State, rows: Transition, run: Run) -> tuple[State, dict[str, Float[Array, ""]]]:
     """Ascend the adjusted critic (Eq. 21, reparameterised) plus entropy, and steer the temperature."""
     temperature = jnp.exp(state.log_temperature.value)
 
     def loss(actor: MLP) -> tuple[Float[Array, ""], Float[Array, ""]]:
-        action, log_density = policy.sample(key, actor, rows.observation)
+        action, log_density = policy.respond(noise.action, actor, rows.observation)
         adjusted = targeted.adjust(
             None if state.epsilon is None else state.epsilon.value,
             critic.values(state.critics.value, rows.observation, action),

@@ -73,6 +73,14 @@ def store(
     return Memory(real, zeros), None
 
 
+def grow(problem: Problem, run: Run, memory: Memory) -> tuple[Memory, None]:
+    """Let the buffers use all their room: a resumed run may have been given more epochs than it had."""
+    del problem, run
+    budget = jnp.array(memory.real.rows.reward.size)
+    zeros = None if memory.zeros is None else replay.resize(memory.zeros, budget)
+    return Memory(replay.resize(memory.real, budget), zeros), None
+
+
 def mode(problem: Problem, run: Run, actor: MLP, observation: Float[Array, "E O"]) -> tuple[Float[Array, "E A"], None]:
     """The deterministic actions of evaluation."""
     del problem, run
@@ -82,4 +90,5 @@ def mode(problem: Problem, run: Run, actor: MLP, observation: Float[Array, "E O"
 EXPLORE = Stage("act", explore, shared=1)
 ACT = Stage("act", act, shared=1)
 STORE = Stage("act", store, donate=(0,), wait=False)
+GROW = Stage("init", grow, donate=(0,))
 MODE = Stage("evaluation", mode)

@@ -17,7 +17,7 @@ from iadd_tr.experiment import Batch, Problem, Stage
 from iadd_tr.nets import MLP
 from iadd_tr.replay import Replay
 from iadd_tr.settings import imagined_limit, rollout_length, rollouts_per_fit
-from iadd_tr.types import PRNGKey, Run, Transition
+from iadd_tr.types import Run
 
 
 class Models(eqx.Module):
@@ -107,17 +107,14 @@ def improve(
     problem: Problem, step: Int[Array, ""], run: Run, agent: sac.State, real: Replay, imagined: Replay
 ) -> tuple[sac.State, sac.Info]:
     """The updates of one environment step, each on a fresh batch of mostly imagined rows."""
-    settings = problem.settings
-    real_rows = int(settings.agent.batch * settings.loop.real_share)
-
-    def draw(key: PRNGKey) -> Transition:
-        real_key, imagined_key = jax.random.split(key)
-        return replay.concatenate(
-            replay.sample(real_key, real, real_rows),
-            replay.sample(imagined_key, imagined, settings.agent.batch - real_rows),
-        )
-
-    return sac.improve(run.at(5, step), agent, draw, run, settings.agent, settings.loop.updates_per_step)
+    loop, agent_settings = problem.settings.loop, problem.settings.agent
+    real_rows = int(agent_settings.batch * loop.real_share)
+    real_key, imagined_key, improve_key = jax.random.split(run.at(5, step), 3)
+    rows = replay.concatenate(
+        replay.sample(real_key, real, loop.updates_per_step, real_rows),
+        replay.sample(imagined_key, imagined, loop.updates_per_step, agent_settings.batch - real_rows),
+    )
+    return sac.improve(improve_key, agent, rows, run, agent_settings)
 
 
 INIT = Stage("init", init)

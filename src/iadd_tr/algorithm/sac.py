@@ -10,7 +10,7 @@ from iadd_tr.algorithm import collect
 from iadd_tr.algorithm.collect import ACT, STORE, Memory
 from iadd_tr.experiment import Batch, Problem, Stage
 from iadd_tr.replay import Replay
-from iadd_tr.types import PRNGKey, Run, Transition
+from iadd_tr.types import Run
 
 
 class State(eqx.Module):
@@ -41,11 +41,9 @@ def improve(
 ) -> tuple[sac.State, sac.Info]:
     """The updates of one environment step."""
     settings = problem.settings
-
-    def draw(key: PRNGKey) -> Transition:
-        return replay.sample(key, real, settings.agent.batch)
-
-    return sac.improve(run.at(5, step), agent, draw, run, settings.agent, settings.loop.updates_per_step)
+    row_key, improve_key = jax.random.split(run.at(5, step))
+    rows = replay.sample(row_key, real, settings.loop.updates_per_step, settings.agent.batch)
+    return sac.improve(improve_key, agent, rows, run, settings.agent)
 
 
 INIT = Stage("init", init)

@@ -1,7 +1,7 @@
 """What both kinds of member share: their inputs' scale, their output, and the two functions that make one."""
 
 from collections.abc import Callable
-from typing import Protocol
+from typing import Protocol, runtime_checkable
 
 import equinox as eqx
 import jax.numpy as jnp
@@ -34,6 +34,7 @@ class Prediction(eqx.Module):
     end_logit: Float[Array, " B"]
 
 
+@runtime_checkable
 class Member(Protocol):
     """One dynamics network: p(r, s' | s, a), written for a batch of rows."""
 

@@ -41,7 +41,7 @@ class Stages(eqx.Module):
         scale: Scale,
         observation: Float[Array, "B O"],
         action: Float[Array, "B A"],
-        noise: Float[Array, "B L"],
+        noise: Float[Array, "B _"],
     ) -> tuple[Float[Array, "B O"], Float[Array, "B L"]]:
         """The post-intervention state of Eq. 6: observable block in the state's own units, and latent block."""
         size = observation.shape[-1]
@@ -79,7 +79,7 @@ class Stages(eqx.Module):
         inputs = jnp.concatenate([scale.observation(observation), scale.action(action)], axis=-1)
         return self.intervention(inputs)
 
-    def _latent(self, output: Float[Array, "B N"], noise: Float[Array, "B L"]) -> Float[Array, "B L"]:
+    def _latent(self, output: Float[Array, "B N"], noise: Float[Array, "B _"]) -> Float[Array, "B L"]:
         if not self.gaussian:
             return output
         mean, log_std = jnp.split(output, 2, axis=-1)

@@ -5,6 +5,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
+import equinox as eqx
 import jax
 import numpy as np
 from safetensors import SafetensorError, safe_open
@@ -16,6 +17,10 @@ from iadd_tr.tasks.host import Place
 from iadd_tr.training import Start
 
 NAME = "checkpoint.safetensors"
+
+
+class TooSmallError(Exception):
+    """A buffer has no room for the rows it had."""
 
 
 def save(folder: Path, fingerprint: str, epoch: int, state: Any, places: Sequence[Place]) -> None:
@@ -50,12 +55,15 @@ def load(folder: Path, fingerprint: str, template: Any, runs: int) -> Start | No
             f"'{path}' belongs to another configuration; resume with the settings in its config.json "
             "(only --epochs, --evaluation-episodes and --checkpoint-every may change)."
         )
-    places = [Place(int(tensors[f"host/{run}/episode"]), tensors[f"host/{run}/actions"]) for run in range(runs)]
+    epoch = int(metadata["epoch"])
     try:
+        places = [Place(int(tensors[f"host/{run}/episode"]), tensors[f"host/{run}/actions"]) for run in range(runs)]
         state = _restore(tensors, template)
+    except TooSmallError:
+        raise UserError(f"'{path}' holds {epoch} epochs already; give --epochs {epoch} or more.") from None
     except (KeyError, ValueError) as error:
         raise UserError(f"'{path}' was written by another version of iadd-tr ({error}); start a new run.") from None
-    return Start(int(metadata["epoch"]), state, places)
+    return Start(epoch, state, places)
 
 
 def _named(tree: Any) -> dict[str, Any]:
@@ -70,8 +78,7 @@ def _trim(state: Any) -> Any:
         if not isinstance(node, Replay):
             return node
         used = int(np.max(node.size))
-        rows = jax.tree.map(lambda x: x[:, :used], node.rows)
-        return Replay(rows, node.size, node.position, node.limit)
+        return eqx.tree_at(lambda buffer: buffer.rows, node, jax.tree.map(lambda x: x[:, :used], node.rows))
 
     return jax.tree.map(trim, state, is_leaf=lambda node: isinstance(node, Replay))
 
@@ -84,6 +91,8 @@ def _restore(tensors: dict[str, np.ndarray], template: Any) -> Any:
         value = tensors[name]
         if "/rows/" in name:
             room = leaf.shape[1] - value.shape[1]
+            if room < 0:
+                raise TooSmallError
             value = np.pad(value, [(0, 0), (0, room)] + [(0, 0)] * (value.ndim - 2))
         if value.shape != leaf.shape or value.dtype != leaf.dtype:
             raise ValueError(f"{name} is {value.dtype}{value.shape}, not {leaf.dtype}{leaf.shape}")

@@ -7,7 +7,8 @@ import sys
 from collections.abc import Sequence
 from dataclasses import dataclass, fields
 from pathlib import Path
-from typing import Annotated, Any, get_args
+from types import UnionType
+from typing import Annotated, Any, Union, get_args, get_origin
 
 import tyro
 
@@ -35,9 +36,12 @@ LISTS = tyro.constructors.ConstructorRegistry()
 
 @LISTS.primitive_rule
 def _comma_lists(info: tyro.constructors.PrimitiveTypeInfo) -> Any:
-    """Every tuple of the settings is written with commas."""
-    written = {str(tuple[float, ...]): _list(float), str(tuple[int, ...]): _list(int)}
-    return written.get(str(info.type))
+    """Every tuple of the settings is written with commas; `none` is no tuple where there may be none."""
+    optional = get_origin(info.type) in (Union, UnionType)
+    for kind in get_args(info.type) if optional else (info.type,):
+        if get_origin(kind) is tuple and get_args(kind) in ((float, ...), (int, ...)):
+            return _list(get_args(kind)[0], None if optional else ())
+    return None
 
 
 @dataclass(frozen=True)
@@ -86,9 +90,15 @@ def main(argv: Sequence[str] | None = None) -> None:
     from iadd_tr.tasks.task import TaskError
 
     try:
-        commands[arguments[0]](arguments[1:])
+        try:
+            commands[arguments[0]](arguments[1:])
+        finally:
+            sys.stdout.flush()
+    except BrokenPipeError:  # the reader, say `head`, has seen enough
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        raise SystemExit(0) from None
     except (UserError, TaskError) as error:
-        print(f"iadd-tr: {error}", file=sys.stderr)
+        print(f"iadd-tr: {' '.join(str(error).split())}", file=sys.stderr)
         raise SystemExit(2) from None
     except KeyboardInterrupt:
         print("iadd-tr: stopped; go on with: iadd-tr train --resume FOLDER", file=sys.stderr)

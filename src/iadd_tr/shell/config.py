@@ -9,6 +9,7 @@ from iadd_tr.settings import Agent, Loop, Model, Settings
 from iadd_tr.shell.errors import UserError
 
 FREE = ("epochs", "evaluation_episodes", "checkpoint_every")  # may change when a run is resumed
+FREE_OPTIONS = [f"--{name.replace('_', '-')}" for name in FREE]
 
 
 def to_json(settings: Settings) -> dict[str, Any]:
@@ -49,19 +50,32 @@ def read(folder: Path) -> dict[str, Any]:
 
 def check(settings: Settings) -> None:
     """Refuse settings that cannot work, before anything is made."""
-    loop, model = settings.loop, settings.model
+    loop, model, agent = settings.loop, settings.model, settings.agent
+    counts = {
+        "runs": settings.runs,
+        "checkpoint-every": settings.checkpoint_every,
+        "epochs": loop.epochs,
+        "epoch-length": loop.epoch_length,
+        "updates-per-step": loop.updates_per_step,
+        "fit-every": loop.fit_every,
+        "rollouts-per-step": loop.rollouts_per_step,
+        "kept-epochs": loop.kept_epochs,
+        "evaluation-episodes": loop.evaluation_episodes,
+        "width": model.width,
+        "fit-batch": model.fit_batch,
+        "fit-epochs": model.fit_epochs,
+        "hidden": agent.hidden,
+        "batch": agent.batch,
+        "epsilon-hidden": agent.epsilon_hidden,
+    }
     rules = [
-        (settings.runs >= 1, "--runs must be 1 or more"),
-        (settings.seed >= 0, "--seed must be 0 or more"),
-        (loop.epochs >= 1, "--epochs must be 1 or more"),
-        (loop.updates_per_step >= 1, "--updates-per-step must be 1 or more"),
-        (loop.evaluation_episodes >= 1, "--evaluation-episodes must be 1 or more"),
-        (settings.checkpoint_every >= 1, "--checkpoint-every must be 1 or more"),
+        *((count >= 1, f"--{name} must be 1 or more") for name, count in counts.items()),
+        (0 <= settings.seed < 2**31 - settings.runs, "--seed must lie between 0 and 2147483647"),
         (loop.warm_up >= 10, "--warm-up must be 10 or more, so that there is something to fit"),
-        (loop.epoch_length % loop.fit_every == 0, "--fit-every must divide --epoch-length"),
+        (loop.fit_every > 0 and loop.epoch_length % loop.fit_every == 0, "--fit-every must divide --epoch-length"),
         (0 <= loop.real_share <= 1, "--real-share must lie in [0, 1]"),
         (len(loop.horizon) == 4 and loop.horizon[2] < loop.horizon[3], "--horizon must be x,y,a,b with a < b"),
-        (1 <= loop.horizon[0] <= loop.horizon[1], "--horizon must have 1 <= x <= y"),
+        (len(loop.horizon) == 4 and 1 <= loop.horizon[0] <= loop.horizon[1], "--horizon must have 1 <= x <= y"),
         (1 <= model.elites <= model.members, "--elites must lie between 1 and --members"),
         (len(model.depths) == 2 and min(model.depths) >= 1, "--depths must be two positive numbers"),
         (model.latent_width is None or model.latent_width >= 0, "--latent-width must be 0 or more"),
@@ -73,7 +87,7 @@ def check(settings: Settings) -> None:
         ),
         (bool(settings.floors) and min(settings.floors) > 0, "--floors must be positive"),
         (
-            settings.two_stage or max(settings.zero_ratios) == 0,
+            settings.two_stage or not any(settings.zero_ratios),
             f"--zero-ratios belongs to iadd and iadd-tr; {settings.algo} keeps its own action sampling",
         ),
     ]

@@ -2,7 +2,7 @@
 
 from collections.abc import Sequence
 from types import TracebackType
-from typing import Any, Self
+from typing import Any
 
 import numpy as np
 from rich.console import Console
@@ -40,7 +40,7 @@ class Progress:
             speed="compiling",
         )
 
-    def __enter__(self) -> Self:
+    def __enter__(self) -> "Progress":
         self.bar.start()
         return self
 

@@ -1,8 +1,10 @@
 """Looking at a finished or running run: returns of its policies, and a video."""
 
 import os
+import sys
 from pathlib import Path
 
+import gymnasium as gym
 import jax
 import numpy as np
 
@@ -13,7 +15,7 @@ from iadd_tr.shell import config
 from iadd_tr.shell.errors import UserError
 from iadd_tr.shell.run import restore
 from iadd_tr.tasks.host import episode_seed, rescale
-from iadd_tr.tasks.task import resolve
+from iadd_tr.tasks.task import Task, resolve
 
 EVALUATION_STREAM = 1_000_000  # an epoch no training reaches, so that these starts are new
 
@@ -44,19 +46,9 @@ class Player:
         """Record one episode of one run, and return what it earned."""
         import imageio.v2 as imageio
 
-        os.environ.setdefault("MUJOCO_GL", "egl")
         task = self.problem.task
         low, high = np.asarray(task.low), np.asarray(task.high)
-        try:
-            env = task.make(render_mode="rgb_array")
-            seed = episode_seed(self.batch.rows[run].seed, EVALUATION_STREAM, stream=1)
-            observation, _ = env.reset(seed=seed)
-            env.render()
-        except Exception as error:
-            raise UserError(
-                f"No frame could be rendered ({type(error).__name__}: {error}); install EGL or OSMesa "
-                "(libegl1 or libosmesa6) and set MUJOCO_GL=egl or MUJOCO_GL=osmesa."
-            ) from None
+        env, observation = _on_stage(task, episode_seed(self.batch.rows[run].seed, EVALUATION_STREAM, stream=1))
         total, done = 0.0, False
         with imageio.get_writer(path, fps=int(env.metadata.get("render_fps", 30)), macro_block_size=8) as writer:
             while not done:
@@ -67,3 +59,22 @@ class Player:
                 total, done = total + float(reward), ended or cut
         env.close()
         return total
+
+
+def _on_stage(task: Task, seed: int) -> tuple[gym.Env, np.ndarray]:
+    """An environment that can be filmed, reset, and its observation."""
+    os.environ.setdefault("MUJOCO_GL", "egl")
+    hook, sys.unraisablehook = sys.unraisablehook, lambda _: None  # a half-made viewer complains when it is deleted
+    try:
+        env = task.make(render_mode="rgb_array")
+        observation, _ = env.reset(seed=seed)
+        env.render()
+        return env, observation
+    except Exception as error:
+        reason = f"{type(error).__name__}: {error}"
+    finally:
+        sys.unraisablehook = hook
+    raise UserError(
+        f"No frame could be rendered ({reason}); install EGL or OSMesa (libegl1 or libosmesa6) and set MUJOCO_GL=egl "
+        "or MUJOCO_GL=osmesa."
+    )

@@ -7,8 +7,9 @@ import jax
 from iadd_tr.experiment import Batch, Problem
 from iadd_tr.settings import Settings
 from iadd_tr.shell import checkpoint, config
+from iadd_tr.shell.errors import UserError
 from iadd_tr.shell.progress import Progress
-from iadd_tr.shell.runlog import RunLog, read_metrics, write_config
+from iadd_tr.shell.runlog import RunLog, read_metrics, update_config, write_config
 from iadd_tr.tasks.task import resolve
 from iadd_tr.training import Start, algorithm_of, train
 
@@ -24,8 +25,16 @@ def start(settings: Settings, folder: Path, wandb: bool = False) -> Path:
 def resume(settings: Settings, folder: Path, wandb: bool = False) -> Path:
     """Go on from a folder's last checkpoint, with the settings it was started with."""
     config.check(settings)
+    started = config.from_json(config.read(folder)["settings"])
+    if config.fingerprint(settings) != config.fingerprint(started):
+        raise UserError(
+            f"'{folder}' was started with other settings; resume it with those in its config.json "
+            f"(only {', '.join(config.FREE_OPTIONS)} may change), or give another folder with --out."
+        )
     problem = Problem(resolve(settings.task, settings.zero_action), settings)
-    return _train(problem, folder, restore(problem, folder), wandb)
+    begin = restore(problem, folder)
+    update_config(folder, settings)
+    return _train(problem, folder, begin, wandb)
 
 
 def restore(problem: Problem, folder: Path) -> Start | None:

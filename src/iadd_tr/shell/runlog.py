@@ -24,10 +24,19 @@ def write_config(folder: Path, settings: Settings) -> None:
         raise UserError(
             f"'{folder}' already holds a run; go on with --resume {folder}, or give another folder with --out."
         )
+    _write_config(folder, {"settings": config.to_json(settings), "versions": versions()})
+
+
+def update_config(folder: Path, settings: Settings) -> None:
+    """The settings a run is resumed with, beside the versions it was started with."""
+    _write_config(folder, config.read(folder) | {"settings": config.to_json(settings)})
+
+
+def _write_config(folder: Path, data: dict[str, Any]) -> None:
     try:
         folder.mkdir(parents=True, exist_ok=True)
         partial = folder / ".config.json.partial"
-        partial.write_text(json.dumps({"settings": config.to_json(settings), "versions": versions()}, indent=2) + "\n")
+        partial.write_text(json.dumps(data, indent=2) + "\n")
         os.replace(partial, folder / "config.json")
     except OSError as error:
         raise UserError(f"Cannot write to '{folder}' ({error.strerror}); give a writable folder with --out.") from None
@@ -81,7 +90,8 @@ class RunLog:
         partial = folder / f".{METRICS}.partial"
         partial.write_text("".join(json.dumps(line) + "\n" for line in kept))
         os.replace(partial, self.path)
-        self.board = SummaryWriter(str(folder / "tensorboard"), purge_step=epoch or None)
+        purged = epoch * settings.loop.epoch_length + 1 if epoch else None
+        self.board = SummaryWriter(str(folder / "tensorboard"), purge_step=purged)
         self.wandb = _wandb(folder, settings) if wandb else None
 
     def write(self, lines: Sequence[dict[str, Any]]) -> None:

@@ -94,7 +94,7 @@ def _anchor(name: str, low: np.ndarray, high: np.ndarray, zero_action: tuple[flo
     reference = np.zeros_like(low) if zero_action is None else np.asarray(zero_action, np.float64)
     if reference.shape != low.shape:
         raise TaskError(f"--zero-action has {reference.size} numbers; task '{name}' takes {low.size}.")
-    if np.any(reference < low) or np.any(reference > high):
+    if not np.all((low <= reference) & (reference <= high)):
         bounds = f"[{low.min():g}, {high.max():g}]"
         raise TaskError(
             f"The reference action {reference.tolist()} of task '{name}' lies outside its bounds {bounds}; "

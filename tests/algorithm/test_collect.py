@@ -1,0 +1,76 @@
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+from small import problem
+
+from iadd_tr.agent import policy
+from iadd_tr.algorithm import sac
+from iadd_tr.algorithm.collect import ACT, EXPLORE, STORE
+from iadd_tr.experiment import Batch
+from iadd_tr.gaussian import uniform_log_density
+from iadd_tr.training import begin, train
+
+
+def live(buffer, run: int):
+    size = int(buffer.size[run])
+    return jax.tree.map(lambda x: np.asarray(x[run, :size]), buffer.rows)
+
+
+@pytest.fixture(scope="module")
+def epochs():
+    """Two epochs of IADD with many zero-action rows, for two ratios in one batch."""
+    setting = problem("gym:Pendulum-v1", "iadd-tr", zero_ratios=(0.0, 0.4), epochs=2, epoch_length=40, warm_up=60)
+    return setting, list(train(setting))
+
+
+def test_zero_rows_are_apart_and_nothing_is_lost(epochs):
+    _, (*_, last) = epochs
+    memory = last.state.memory
+    collected = 60 + 2 * 40
+    assert np.all(np.asarray(memory.real.size + memory.zeros.size) == collected)
+    assert int(memory.zeros.size[0]) == 0
+    assert 0.25 * collected < int(memory.zeros.size[1]) < 0.55 * collected
+    assert [line["zero_rows"] for line in last.metrics] == np.asarray(memory.zeros.size).tolist()
+
+
+def test_no_zero_action_reaches_the_agents_buffers(epochs):
+    _, (*_, last) = epochs
+    for run in (0, 1):
+        for buffer in (last.state.memory.real, last.state.imagined):
+            assert np.all(live(buffer, run).action != 0.0)
+    assert np.all(live(last.state.memory.zeros, 1).action == 0.0)
+
+
+def test_stored_densities_are_those_of_the_policy_that_acted():
+    """Warm-up rows carry the uniform density; the rows after them that of the policy before its next updates."""
+    setting = problem("gym:Pendulum-v1", "sac", epochs=1)
+    batch = Batch(setting)
+    state = begin(batch, sac)
+    agent, memory, expected = state.agent, state.memory, []
+    for step in range(10):
+        actor, observation = jax.tree.map(lambda x: x[0], agent.actor.value), batch.observations
+        choice = batch(ACT, step, agent.actor.value, observation)
+        expected.append(policy.log_density(actor, jnp.asarray(observation[0]), choice.action[0]))
+        agent = batch(sac.IMPROVE, step, agent, memory.real)
+        memory = batch(STORE, memory, *batch.execute(choice))
+    stored = live(memory.real, 0).log_density
+    np.testing.assert_allclose(stored[:40], uniform_log_density(1), rtol=1e-6)
+    np.testing.assert_allclose(stored[40:], expected, atol=2e-3)
+
+
+def test_the_reference_action_can_be_another():
+    setting = problem("gym:Pendulum-v1", "iadd", zero_ratios=(0.5,), zero_action=(1.0,))
+    batch = Batch(setting)
+    choices = [batch(EXPLORE, step) for step in range(40)]
+    chosen = [float(choice.action[0, 0]) for choice in choices if bool(choice.replaced[0])]
+    assert 8 < len(chosen) < 32
+    assert set(chosen) == {0.5}
+    assert float(batch.host.high[0]) == 2.0
+
+
+def test_replacement_happens_as_often_as_asked():
+    setting = problem("probe:bandit", "iadd", zero_ratios=(0.1,), runs=3)
+    batch = Batch(setting)
+    replaced = np.array([batch(EXPLORE, step).replaced for step in range(400)])
+    assert abs(replaced.mean() - 0.1) < 0.03

@@ -1,0 +1,398 @@
+from dataclasses import replace
+from functools import cache
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from iadd_tr import replay
+from iadd_tr.dynamics import ensemble, fit
+from iadd_tr.dynamics.fit import Extra, Split
+from iadd_tr.dynamics.member import Scale, decay_rates
+from iadd_tr.replay import Replay
+from iadd_tr.settings import Model
+from iadd_tr.types import Transition
+
+OBS, ACT, CAPACITY, SIZE = 3, 2, 120, 100
+MODEL = Model(members=3, elites=2, width=8, depths=(1, 1), fit_batch=16, patience=2, fit_epochs=7)
+DEEP = replace(MODEL, depths=(1, 3))
+SCALE = Scale(jnp.full(OBS, 2.0), jnp.full(OBS, 3.0), jnp.full(ACT, 0.1), jnp.full(ACT, 0.6))
+init = jax.jit(ensemble.init, static_argnums=(1, 2, 3))
+train = jax.jit(fit.fit, static_argnames=("model", "learn_ending"))
+split_rows, bootstrap = jax.jit(fit.split_rows), jax.jit(fit.bootstrap, static_argnums=2)
+gradient_step = jax.jit(fit.gradient_step, static_argnames=("noise_width", "learn_ending"))
+
+
+def arrays(*columns) -> list:
+    return [jnp.asarray(column, jnp.float32) for column in columns]
+
+
+def filled(size: int = SIZE, capacity: int = CAPACITY, seed: int = 0) -> Replay:
+    """Rows of a linear system without noise; the dead ones would spoil every number they entered."""
+    random = np.random.default_rng(seed)
+    s, a = random.normal(2.0, 3.0, (capacity, OBS)), random.uniform(-1, 1, (capacity, ACT))
+    discount = random.random(capacity) < 0.7
+    columns = [s, a, np.zeros(capacity), s[:, 0] - a[:, 1], 0.9 * s + 0.5 * a[:, :1], 1.0 * discount]
+    for column in columns:
+        column[size:] = 1e3
+    return Replay(Transition(*arrays(*columns)), jnp.array(size), jnp.array(size % capacity), jnp.array(capacity))
+
+
+def fresh(seed: int = 0, reference=None, model: Model = MODEL, sizes=(OBS, ACT)) -> ensemble.Ensemble:
+    return init(jax.random.key(seed), model, *sizes, reference)
+
+
+def noisy(tree):
+    """The same parameters, none of them zero or shared."""
+    random = np.random.default_rng(9)
+    return jax.tree.map(lambda x: jnp.asarray(x + random.normal(0, 0.3, x.shape), jnp.float32), tree)
+
+
+def double(tree):
+    return jax.tree.map(lambda x: np.asarray(x, np.float64), tree)
+
+
+def plain_outputs(member, scale, s, a):
+    """A monolithic member's raw outputs in numpy: mean, log-variance, end logit."""
+    member, scale = double((member, scale))
+    s, a = (s - scale.observation_mean) / scale.observation_std, (a - scale.action_mean) / scale.action_std
+    x = np.concatenate([s, a], axis=1)
+    for layer in member.net.layers[:-1]:
+        x = x @ layer.weight + layer.bias
+        x = x / (1 + np.exp(-x))
+    x = x @ member.net.layers[-1].weight + member.net.layers[-1].bias
+    return x[:, : OBS + 1], x[:, OBS + 1 : -1], x[:, -1]
+
+
+def plain_target(rows):
+    return np.concatenate([rows.reward[:, None], rows.next_observation - rows.observation], axis=1)
+
+
+def plain_error(member, scale, rows, split: Split) -> float:
+    held = double(replay.take(rows, split.order[: int(split.holdout)]))
+    mean, _, _ = plain_outputs(member, scale, held.observation, held.action)
+    return np.mean((mean - plain_target(held)) ** 2)
+
+
+def plain_loss(parameters, scale, rows, learn_ending: bool) -> float:
+    lower, upper = double((parameters.lower, parameters.upper))
+    total = 0.01 * (upper.sum() - lower.sum())
+    for m in range(3):
+        member, own = jax.tree.map(lambda x, m=m: x[m], (parameters.members, rows))
+        own = double(own)
+        mean, log_variance, logit = plain_outputs(member, scale, own.observation, own.action)
+        log_variance = upper - np.logaddexp(0, upper - log_variance)
+        log_variance = lower + np.logaddexp(0, log_variance - lower)
+        total += np.mean((mean - plain_target(own)) ** 2 / np.exp(log_variance) + log_variance)
+        rates = [2.5e-5, 5e-5, 7.5e-5, 7.5e-5, 1e-4]
+        total += sum(0.5 * r * np.sum(double(w.weight) ** 2) for r, w in zip(rates, member.net.layers, strict=True))
+        if learn_ending:
+            ended, probability = 1 - own.discount, 1 / (1 + np.exp(-logit))
+            total -= np.mean(ended * np.log(probability) + (1 - ended) * np.log(1 - probability))
+    return total
+
+
+@pytest.mark.parametrize("learn_ending", [False, True])
+def test_loss_is_what_plain_numpy_computes(learn_ending):
+    parameters = noisy(fresh(model=DEEP).parameters)
+    rows = jax.tree.map(lambda x: x[:96].reshape(3, 32, *x.shape[1:]), filled().rows)
+    ours = jax.jit(fit.loss, static_argnums=4)(parameters, SCALE, rows, jnp.zeros((3, 32, 0)), learn_ending)
+    assert float(ours) == pytest.approx(plain_loss(parameters, SCALE, rows, learn_ending), rel=1e-5)
+
+
+@pytest.mark.parametrize(("cut", "idle"), [(3, [0, 1, 2, 4]), (4, [0, 1, 2, 3])])
+def test_weights_that_cannot_matter_only_decay_each_layer_at_its_own_rate(cut, idle):
+    parameters = noisy(fresh(model=DEEP).parameters)
+    layers = parameters.members.net.layers
+    silent = jax.tree.map(jnp.zeros_like, layers[cut])
+    parameters = eqx.tree_at(lambda p: p.members.net.layers[cut], parameters, silent)
+    rows = jax.tree.map(lambda x: x[:96].reshape(3, 32, *x.shape[1:]), filled().rows)
+    gradient = jax.jit(jax.grad(fit.loss), static_argnums=4)(parameters, SCALE, rows, jnp.zeros((3, 32, 0)), True)
+    for i in idle:
+        rate = [2.5e-5, 5e-5, 7.5e-5, 7.5e-5, 1e-4][i]
+        np.testing.assert_allclose(gradient.members.net.layers[i].weight, rate * layers[i].weight, rtol=1e-5)
+    assert np.abs(gradient.members.net.layers[4].bias).max() > 0.1
+
+
+def test_a_deeper_member_repeats_the_middle_rate_of_decay():
+    assert decay_rates(5) == [2.5e-5, 5e-5, 7.5e-5, 7.5e-5, 1e-4]
+    assert decay_rates(6) == [2.5e-5, 5e-5, 7.5e-5, 7.5e-5, 7.5e-5, 1e-4]
+    assert decay_rates(2) == [2.5e-5, 1e-4]
+
+
+@settings(max_examples=40, deadline=None)
+@given(size=st.integers(0, 60), pace=st.integers(0, 80), seed=st.integers(0, 1000))
+def test_the_split_covers_the_live_rows_and_bootstraps_avoid_the_holdout(size, pace, seed):
+    buffer = filled(size, 60)
+    split = split_rows(jax.random.key(seed), buffer, jnp.array(pace))
+    order, holdout = np.asarray(split.order), int(split.holdout)
+    assert sorted(order[:size]) == list(range(size))
+    assert sorted(order) == list(range(60))
+    assert holdout == int(0.2 * min(size, pace))
+    boot = np.asarray(bootstrap(jax.random.key(seed), split, 3))
+    if size > 0:
+        assert set(boot.ravel()) <= set(order[holdout:size])
+
+
+@pytest.mark.parametrize(("size", "held"), [(24_000, 4_800), (25_000, 5_000), (29_000, 5_000)])
+def test_the_holdout_is_a_fifth_of_the_rows_and_at_most_five_thousand(size, held):
+    buffer = eqx.tree_at(lambda b: b.size, replay.init(30_000, 1, 1), jnp.array(size))
+    assert split_rows(jax.random.key(0), buffer, jnp.array(size)).holdout == held
+
+
+def test_every_live_row_may_come_first():
+    orders = jax.vmap(lambda key: fit.shuffle_live(key, 6, jnp.array(4)))(jax.random.split(jax.random.key(0), 4000))
+    counts = np.bincount(orders[:, 0], minlength=6) / 4000
+    np.testing.assert_allclose(counts, [0.25, 0.25, 0.25, 0.25, 0, 0], atol=0.04)
+
+
+def test_each_member_resamples_the_training_rows_for_itself():
+    split = split_rows(jax.random.key(0), filled(), jnp.array(SIZE))
+    boot = np.asarray(bootstrap(jax.random.key(1), split, 3))[:, : int(split.train)]
+    assert int(split.train) == 80
+    for first, second in ((0, 1), (0, 2), (1, 2)):
+        assert np.mean(boot[first] == boot[second]) < 0.1
+    shares = [len(set(row)) / 80 for row in boot]
+    np.testing.assert_allclose(shares, np.full(3, 1 - np.exp(-1)), atol=0.12)
+
+
+def test_a_fit_standardises_on_the_training_rows_alone():
+    buffer, key = filled(), jax.random.key(3)
+    fitted, _ = train(key, fresh(), buffer, jnp.array(SIZE), jnp.array(0.0), MODEL, False)
+    split = split_rows(jax.random.split(key, 3)[0], buffer, jnp.array(SIZE))
+    training = double(replay.take(buffer.rows, split.order[20:SIZE]))
+    np.testing.assert_allclose(fitted.scale.observation_mean, training.observation.mean(0), rtol=1e-5)
+    np.testing.assert_allclose(fitted.scale.observation_std, training.observation.std(0), rtol=1e-5)
+    np.testing.assert_allclose(fitted.scale.action_mean, training.action.mean(0), rtol=1e-4)
+    np.testing.assert_allclose(fitted.scale.action_std, training.action.std(0), rtol=1e-5)
+
+
+def test_a_fit_that_never_improves_ends_when_its_patience_does():
+    before = fresh()
+    after, info = train(jax.random.key(0), before, filled(), jnp.array(SIZE), jnp.array(0.0), MODEL, False)
+    assert int(info.epochs) == 1 + MODEL.patience + 1
+    jax.tree.map(np.testing.assert_array_equal, before.parameters, after.parameters)
+
+
+def test_an_improvement_of_less_than_one_percent_is_none():
+    _, info = train(jax.random.key(0), fresh(), filled(), jnp.array(SIZE), jnp.array(1e-5), MODEL, False)
+    assert int(info.epochs) == 1 + MODEL.patience + 1
+
+
+def test_a_fit_that_keeps_improving_ends_at_the_cap():
+    _, info = train(jax.random.key(0), fresh(), filled(), jnp.array(SIZE), jnp.array(0.01), MODEL, False)
+    assert int(info.epochs) == MODEL.fit_epochs
+
+
+@pytest.mark.parametrize("size", [SIZE, 1500])
+def test_holdout_error_is_what_plain_numpy_computes(size):
+    buffer = filled(size * 5, size * 5 + 20)
+    split = split_rows(jax.random.key(1), buffer, buffer.size)
+    scale, parameters = fit.fit_scale(buffer.rows, split), noisy(fresh().parameters)
+    ours = jax.jit(fit.holdout_error, static_argnums=5)(parameters, scale, buffer.rows, split, buffer.size, 0)
+    members = [jax.tree.map(lambda x, m=m: x[m], parameters.members) for m in range(3)]
+    np.testing.assert_allclose(ours, [plain_error(m, scale, buffer.rows, split) for m in members], rtol=1e-4)
+
+
+def plain_fit(key, start, buffer: Replay, rate: float):
+    """The loop over epochs in Python: each member's best parameters, their errors and when they were found."""
+    split_key, boot_key, epoch_key = jax.random.split(key, 3)
+    split = split_rows(split_key, buffer, buffer.size)
+    scale, boot = fit.fit_scale(buffer.rows, split), bootstrap(boot_key, split, 3)
+    parameters, optimiser = start.parameters, start.optimiser
+    best, errors, found, stale, epoch = [None] * 3, [np.inf] * 3, [0] * 3, 0, 0
+    while stale <= MODEL.patience and epoch < MODEL.fit_epochs:
+        order_key, batch_key = jax.random.split(jax.random.fold_in(epoch_key, epoch))
+        order = fit.shuffle_live(order_key, CAPACITY, split.train)
+        for i in range(5):
+            rows = replay.take(buffer.rows, boot[:, order[(16 * i + np.arange(16)) % 80]])
+            step_key = jax.random.fold_in(batch_key, i)
+            parameters, optimiser, _ = gradient_step(
+                step_key, parameters, optimiser, scale, rows, jnp.array(rate), noise_width=0, learn_ending=False
+            )
+        epoch, stale = epoch + 1, stale + 1
+        for m in range(3):
+            member = jax.tree.map(lambda x, m=m: x[m], parameters.members)
+            error = plain_error(member, scale, buffer.rows, split)
+            if error < 0.99 * errors[m]:
+                best[m], errors[m], found[m], stale = member, error, epoch, 0
+    return best, errors, found, epoch
+
+
+def test_a_fit_is_the_plain_loop_that_restores_each_members_own_best():
+    key, start, buffer = jax.random.key(4), fresh(1), filled()
+    best, errors, found, epochs = plain_fit(key, start, buffer, 0.1)
+    assert len(set(found)) > 1
+    assert min(found) < epochs
+    fitted, info = train(key, start, buffer, buffer.size, jnp.array(0.1), MODEL, False)
+    assert int(info.epochs) == epochs
+    members = jax.tree.map(lambda *x: np.stack(x), *best)
+    jax.tree.map(
+        lambda a, b: np.testing.assert_allclose(a, b, rtol=1e-2, atol=1e-3), fitted.parameters.members, members
+    )
+    assert fitted.elites.tolist() == np.argsort(errors)[:2].tolist()
+    assert float(info.holdout_error) == pytest.approx(np.sort(errors)[:2].mean(), rel=1e-3)
+
+
+@pytest.mark.parametrize("broken", [0, 1, 2])
+def test_elites_are_the_members_with_the_lowest_holdout_error(broken):
+    start = fresh()
+    start = eqx.tree_at(
+        lambda e: e.parameters.members.net.layers[-1].bias, start, replace_fn=lambda b: b.at[broken].add(50.0)
+    )
+    fitted, _ = train(jax.random.key(0), start, filled(), jnp.array(SIZE), jnp.array(1e-3), MODEL, False)
+    assert set(fitted.elites.tolist()) == {0, 1, 2} - {broken}
+
+
+@pytest.mark.parametrize("pace", [20, 100, 300])
+def test_the_pace_sets_the_number_of_steps_in_an_epoch_whatever_the_size(pace):
+    fitted, info = train(jax.random.key(0), fresh(), filled(), jnp.array(pace), jnp.array(0.01), MODEL, False)
+    steps = -(-(pace - pace // 5) // 16)
+    assert int(fitted.optimiser.count) == int(info.epochs) * steps
+    untrained, before = train(jax.random.key(0), fresh(), filled(), jnp.array(pace), jnp.array(0.0), MODEL, False)
+    assert float(info.holdout_error) < float(before.holdout_error)
+    assert all(jnp.isfinite(x).all() for x in jax.tree.leaves(fitted))
+    jax.tree.map(np.testing.assert_array_equal, fitted.scale, untrained.scale)
+
+
+@pytest.mark.parametrize("size", [0, 1, 3])
+def test_a_fit_to_no_or_few_rows_gives_numbers(size):
+    fitted, info = train(jax.random.key(0), fresh(), filled(size), jnp.array(50), jnp.array(0.01), MODEL, False)
+    assert all(jnp.isfinite(x).all() for x in jax.tree.leaves((fitted, info)))
+
+
+def test_a_fitted_ensemble_needs_no_other_program():
+    before = fresh()
+    after, _ = train(jax.random.key(0), before, filled(), jnp.array(SIZE), jnp.array(0.01), MODEL, False)
+    assert jax.tree.map(jax.typeof, after) == jax.tree.map(jax.typeof, before)
+
+
+def test_a_run_in_a_batch_is_fitted_as_if_alone():
+    keys, rates, pace = jax.random.split(jax.random.key(0)), jnp.array([0.0, 0.01]), jnp.array(SIZE)
+    models, buffers = [fresh(0), fresh(1)], [filled(60, seed=1), filled(100, seed=2)]
+    stacked = jax.tree.map(lambda *x: jnp.stack(x), *models), jax.tree.map(lambda *x: jnp.stack(x), *buffers)
+
+    def one(key, model, buffer, rate):
+        return fit.fit(key, model, buffer, pace, rate, MODEL, False)
+
+    together = jax.jit(jax.vmap(one))(keys, *stacked, rates)
+    assert together[1].epochs.tolist() == [4, 7]
+    for run in range(2):
+        alone = train(keys[run], models[run], buffers[run], pace, rates[run], MODEL, False)
+        mine = jax.tree.map(lambda x, run=run: x[run], together)
+        jax.tree.map(lambda a, b: np.testing.assert_allclose(a, b, rtol=1e-3, atol=1e-4), mine, alone)
+
+
+def marked(count: int, mark: float) -> Transition:
+    """Rows whose every column is a mark plus the row's number."""
+    number = mark + jnp.arange(count, dtype=jnp.float32)
+    wide = jnp.broadcast_to(number[:, None], (count, 2))
+    return Transition(wide, wide, number, number, wide, number)
+
+
+@pytest.mark.parametrize(("share", "generated"), [(0.0, 0), (0.1, 2), (0.25, 4), (1.0, 16)])
+def test_generated_rows_take_their_share_of_every_minibatch(share, generated):
+    index = jax.random.randint(jax.random.key(0), (3, 16), 0, 50)
+    extra = Extra(marked(40, 1000.0), jnp.array(share))
+    batch = fit.minibatch(jax.random.key(1), marked(50, 0.0), index, extra)
+    reward = np.asarray(batch.reward)
+    assert ((reward >= 1000).sum(axis=1) == generated).all()
+    np.testing.assert_array_equal(reward[reward < 1000], np.asarray(index)[reward < 1000])
+    for column in (batch.log_density, batch.discount, batch.observation[..., 0], batch.action[..., 1]):
+        np.testing.assert_array_equal(column, reward)
+
+
+def test_generated_rows_are_drawn_anew_for_each_member_and_step():
+    index, extra = jnp.zeros((3, 200), int), Extra(marked(40, 1000.0), jnp.array(1.0))
+    first, second = (fit.minibatch(jax.random.key(k), marked(50, 0.0), index, extra).reward for k in (0, 1))
+    assert np.mean(first == second) < 0.1
+    assert np.mean(first[0] == first[1]) < 0.2
+    assert set(np.asarray(first).ravel()) == set(range(1000, 1040))
+    without = fit.minibatch(jax.random.key(0), marked(50, 0.0), index, None)
+    assert not without.reward.any()
+
+
+def test_a_two_stage_fit_follows_its_generated_rows_as_far_as_their_share_goes():
+    buffer, model = filled(), replace(MODEL, latent="gaussian")
+    live = replay.take(buffer.rows, jnp.arange(SIZE))
+    misleading = eqx.tree_at(lambda rows: rows.reward, live, live.reward + 20.0)
+    start = fresh(0, jnp.zeros(ACT), model)
+
+    def error(share: float) -> float:
+        extra = Extra(misleading, jnp.array(share))
+        return train(jax.random.key(0), start, buffer, buffer.size, jnp.array(0.03), model, False, extra)[
+            1
+        ].holdout_error
+
+    assert error(0.0) < error(0.3) < error(1.0)
+
+
+TRANSITION = np.array([[0.9, 0.2], [-0.3, 0.7]])
+PUSH = np.array([[0.5], [-1.0]])
+NOISE = np.array([0.2, 0.1, 0.3])  # of reward and both coordinates
+LEARNER = Model(members=3, elites=2, width=32, depths=(1, 1), fit_batch=64, patience=1, fit_epochs=5)
+
+
+def linear(seed: int, count: int):
+    """Rows of s' = A s + B a + noise that end where s1 + s2 > 1, and the true means of [r, s' - s]."""
+    random = np.random.default_rng(seed)
+    s, a = random.normal(size=(count, 2)), random.uniform(-1, 1, (count, 1))
+    mean = np.concatenate([s @ [[1.0], [-0.5]] + a, s @ TRANSITION.T + a @ PUSH.T - s], axis=1)
+    drawn = mean + NOISE * random.normal(size=mean.shape)
+    columns = (s, a, np.zeros(count), drawn[:, 0], s + drawn[:, 1:], 1.0 * (s.sum(axis=1) <= 1))
+    return Transition(*arrays(*columns)), mean
+
+
+REFERENCE = jnp.array([0.3])
+both = pytest.mark.parametrize("kind", ["monolith", "stages"])
+
+
+@cache
+def learn(kind: str) -> ensemble.Ensemble:
+    """An ensemble after many fits to one buffer: errors settle in the first, variances in the others."""
+    rows, _ = linear(0, 2000)
+    buffer = Replay(rows, jnp.array(2000), jnp.array(0), jnp.array(2000))
+    model = fresh(0, REFERENCE if kind == "stages" else None, LEARNER, (2, 1))
+    for key in jax.random.split(jax.random.key(1), 12):
+        model, _ = train(key, model, buffer, buffer.size, jnp.array(3e-3), LEARNER, True)
+    return model
+
+
+@cache
+def predict(kind: str):
+    """The elites' predictions for fresh rows of the linear system, beside the rows and the truth."""
+    model, (rows, truth) = learn(kind), linear(1, 500)
+    s, a = (jnp.broadcast_to(x, (2, *x.shape)) for x in (rows.observation, rows.action))
+    noise = jnp.zeros((2, 500, 0))
+    prediction = jax.jit(ensemble.predict_members)(ensemble.pick_elites(model), model.scale, s, a, noise)
+    return prediction, rows, truth
+
+
+@both
+def test_a_fit_recovers_the_mean_of_a_linear_system(kind):
+    prediction, _, truth = predict(kind)
+    error = np.sqrt(np.mean((prediction.mean.mean(0) - truth) ** 2, axis=0))
+    assert np.all(error < 0.06), error
+
+
+@both
+def test_a_fit_recovers_the_noise_of_a_linear_system(kind):
+    prediction, _, _ = predict(kind)
+    deviation = np.exp(0.5 * np.asarray(prediction.log_variance)).mean(axis=(0, 1))
+    np.testing.assert_allclose(deviation, NOISE, rtol=0.15)
+
+
+@both
+def test_the_end_head_separates_rows_that_end(kind):
+    prediction, rows, _ = predict(kind)
+    right = (prediction.end_logit.mean(0) > 0) == (rows.discount == 0)
+    assert 0.1 < np.mean(rows.discount == 0) < 0.5
+    assert np.mean(right) > 0.95
+
+
+def test_a_fit_never_moves_the_reference_action():
+    np.testing.assert_array_equal(learn("stages").parameters.members.reference, np.full((3, 1), REFERENCE))
