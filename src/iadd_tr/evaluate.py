@@ -5,7 +5,7 @@ from collections.abc import Callable, Sequence
 import gymnasium as gym
 import numpy as np
 
-from iadd_tr.tasks.host import episode_seed, rescale
+from iadd_tr.tasks.host import check_finite, episode_seed, rescale
 from iadd_tr.tasks.task import Task
 
 Act = Callable[[np.ndarray], np.ndarray]  # [R, E, O] observations to [R, E, A] actions
@@ -39,6 +39,7 @@ class Evaluator:
                 observation[run, episode] = result[0]
                 total[run, episode] += float(result[1])
                 live[run, episode] = not (result[2] or result[3])
+        check_finite(self.task, f"evaluation at epoch {epoch}", total)
         return total
 
     def close(self) -> None:

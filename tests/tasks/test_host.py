@@ -145,6 +145,15 @@ def test_a_number_that_is_not_finite_is_named_with_its_seed_and_step(fault):
         walk(host, 1)
 
 
+def test_a_reset_that_is_not_finite_is_named_too():
+    class Broken(Count):
+        def reset(self, *, seed: int | None = None, options: dict[str, Any] | None = None):
+            return np.full(1, np.nan, np.float32), {}
+
+    with pytest.raises(TaskError, match=r"not finite \(seed 7, reset of episode 0\)"):
+        Host(Task("count", Broken, 1, (-2.0,), (4.0,), (0.0,), None), [7])
+
+
 def test_runs_of_the_same_seed_agree_and_others_differ():
     task = resolve("hopper")
     first, again, other = (Host(task, [seed, 9]) for seed in (1, 1, 2))

@@ -84,9 +84,9 @@ def fit(
         def step(i: Int[Array, ""], carry):
             parameters, optimiser, _ = carry
             position = order[(i * model.fit_batch + jnp.arange(model.fit_batch)) % split.train]
-            key = jax.random.fold_in(batch_key, i)
-            rows = minibatch(key, buffer.rows, boot[:, position], extra)
-            return gradient_step(key, parameters, optimiser, scale, rows, rate, ensemble.noise_width, learn_ending)
+            row_key, noise_key = jax.random.split(jax.random.fold_in(batch_key, i))
+            rows = minibatch(row_key, buffer.rows, boot[:, position], extra)
+            return gradient_step(noise_key, parameters, optimiser, scale, rows, rate, ensemble.noise_width, learn_ending)
 
         carry = (progress.parameters, progress.optimiser, progress.loss)
         parameters, optimiser, loss = jax.lax.fori_loop(0, steps, step, carry)

@@ -139,7 +139,7 @@ def parse_train(arguments: list[str]) -> Train:
     first.add_argument("--resume", type=Path)
     named, _ = first.parse_known_args(arguments)
     if named.resume is not None:
-        settings = config.from_json(config.read(named.resume)["settings"])
+        settings = config.load(named.resume)
     elif named.algo not in get_args(Algorithm):
         raise UserError(f"There is no algorithm '{named.algo}'; take one of {', '.join(get_args(Algorithm))}.")
     else:

@@ -48,6 +48,16 @@ def read(folder: Path) -> dict[str, Any]:
         raise UserError(f"'{path}' cannot be read ({error}); restore it or start a new run.") from None
 
 
+def load(folder: Path) -> Settings:
+    """The settings a run folder was made with."""
+    try:
+        return from_json(read(folder)["settings"])
+    except (KeyError, TypeError, AttributeError) as error:
+        raise UserError(
+            f"'{folder / 'config.json'}' was written by another version of iadd-tr ({error}); start a new run."
+        ) from None
+
+
 def check(settings: Settings) -> None:
     """Refuse settings that cannot work, before anything is made."""
     loop, model, agent = settings.loop, settings.model, settings.agent

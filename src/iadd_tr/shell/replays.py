@@ -24,7 +24,7 @@ class Player:
     """The policies of a run folder's last checkpoint."""
 
     def __init__(self, folder: Path):
-        settings = config.from_json(config.read(folder)["settings"])
+        settings = config.load(folder)
         self.problem = Problem(resolve(settings.task, settings.zero_action), settings)
         start = restore(self.problem, folder)
         if start is None:

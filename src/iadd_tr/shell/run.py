@@ -25,7 +25,7 @@ def start(settings: Settings, folder: Path, wandb: bool = False) -> Path:
 def resume(settings: Settings, folder: Path, wandb: bool = False) -> Path:
     """Go on from a folder's last checkpoint, with the settings it was started with."""
     config.check(settings)
-    started = config.from_json(config.read(folder)["settings"])
+    started = config.load(folder)
     if config.fingerprint(settings) != config.fingerprint(started):
         raise UserError(
             f"'{folder}' was started with other settings; resume it with those in its config.json "
@@ -33,6 +33,8 @@ def resume(settings: Settings, folder: Path, wandb: bool = False) -> Path:
         )
     problem = Problem(resolve(settings.task, settings.zero_action), settings)
     begin = restore(problem, folder)
+    if begin is not None and begin.epoch > settings.loop.epochs:
+        raise UserError(f"'{folder}' has {begin.epoch} epochs already; give --epochs {begin.epoch} or more.")
     update_config(folder, settings)
     return _train(problem, folder, begin, wandb)
 

@@ -2,6 +2,7 @@
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import Any
 
 import gymnasium as gym
 import numpy as np
@@ -72,24 +73,31 @@ class Host:
         self.trails[run].append(np.array(action, np.float32))
         scaled = rescale(action, self.low, self.high)
         observation, reward, ended, cut, _ = self.envs[run].step(scaled)
-        if not (np.all(np.isfinite(observation)) and np.isfinite(float(reward))):
-            raise TaskError(
-                f"Task '{self.task.name}' gave a number that is not finite (seed {self.seeds[run]}, step "
-                f"{len(self.trails[run])} of episode {self.episodes[run]}); the last checkpoint is intact: mend the "
-                "environment and go on with --resume."
-            )
+        where = f"seed {self.seeds[run]}, step {len(self.trails[run])} of episode {self.episodes[run]}"
+        check_finite(self.task, where, observation, reward)
         return observation, float(reward), bool(ended), bool(cut)
 
     def _reset(self, run: int) -> None:
         self.trails[run] = []
         seed = episode_seed(self.seeds[run], self.episodes[run])
         self.observations[run] = self.envs[run].reset(seed=seed)[0]
+        where = f"seed {self.seeds[run]}, reset of episode {self.episodes[run]}"
+        check_finite(self.task, where, self.observations[run])
 
     def _replay(self, run: int, place: Place) -> None:
         self.episodes[run] = place.episode
         self._reset(run)
         for action in place.actions:
             self.observations[run] = self._advance(run, action)[0]
+
+
+def check_finite(task: Task, where: str, *numbers: Any) -> None:
+    """Stop at a number that is not finite, before it reaches a buffer or a report."""
+    if not all(np.all(np.isfinite(number)) for number in numbers):
+        raise TaskError(
+            f"Task '{task.name}' gave a number that is not finite ({where}); the last checkpoint is intact: mend the "
+            "environment and go on with --resume."
+        )
 
 
 def rescale(action: np.ndarray, low: np.ndarray, high: np.ndarray) -> np.ndarray:
