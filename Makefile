@@ -12,7 +12,7 @@ test: $(READY)
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
 	$(BIN)/pyright
-	$(BIN)/pytest
+	$(BIN)/pytest --numprocesses 2
 
 lint: $(READY)
 	$(BIN)/ruff check .

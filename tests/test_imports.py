@@ -6,12 +6,13 @@ from pathlib import Path
 SOURCE = Path(__file__).parent.parent / "src" / "iadd_tr"
 LAYERS = [
     ["types", "settings"],
-    ["nets", "gaussian", "replay"],
+    ["adam", "nets", "gaussian", "replay"],
     ["tasks", "dynamics", "agent"],
     ["rollout", "evaluate"],
     ["experiment"],
     ["algorithm"],
     ["training"],
+    ["study"],
     ["report"],
     ["shell"],
 ]

@@ -8,12 +8,12 @@ import jax.numpy as jnp
 import optax
 from jaxtyping import Array, Float
 
+from iadd_tr import adam
 from iadd_tr.agent import critic, policy, targeted
 from iadd_tr.nets import MLP
 from iadd_tr.settings import Agent
 from iadd_tr.types import PRNGKey, Run, Transition
 
-ADAM = optax.scale_by_adam()
 Trained = TypeVar("Trained")
 
 
@@ -142,13 +142,12 @@ def update_actor(noise: Noise, state: State, rows: Transition, run: Run) -> tupl
 
 def learner(value: Trained) -> Learner[Trained]:
     """A thing about to be trained."""
-    return Learner(value, ADAM.init(value))  # pyright: ignore
+    return Learner(value, adam.init(value))
 
 
 def descend(learner: Learner[Trained], gradient: Any, rate: Float[Array, ""]) -> Learner[Trained]:
     """One step of Adam."""
-    direction, moments = ADAM.update(gradient, learner.moments)
-    return Learner(jax.tree.map(lambda p, d: p - rate * d, learner.value, direction), moments)
+    return Learner(*adam.descend(learner.value, learner.moments, gradient, rate))
 
 
 def follow(slow: Any, fast: Any, polyak: float) -> Any:

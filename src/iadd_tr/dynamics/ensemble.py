@@ -6,13 +6,12 @@ import jax.numpy as jnp
 import optax
 from jaxtyping import Array, Bool, Float, Int
 
+from iadd_tr import adam
 from iadd_tr.dynamics import monolith, stages
 from iadd_tr.dynamics.member import Member, Prediction, Scale
 from iadd_tr.gaussian import soft_bound
 from iadd_tr.settings import Model
 from iadd_tr.types import PRNGKey
-
-ADAM = optax.scale_by_adam()
 
 
 class Parameters(eqx.Module):
@@ -21,6 +20,11 @@ class Parameters(eqx.Module):
     members: Member
     lower: Float[Array, " D"]
     upper: Float[Array, " D"]
+
+    @property
+    def count(self) -> int:
+        """How many members there are."""
+        return jax.tree.leaves(self.members)[0].shape[0]
 
 
 class Ensemble(eqx.Module):
@@ -53,7 +57,7 @@ def init(key: PRNGKey, model: Model, observations: int, actions: int, reference:
     scale = Scale(jnp.zeros(observations), jnp.ones(observations), jnp.zeros(actions), jnp.ones(actions))
     noisy = reference is not None and model.latent == "gaussian"
     width = stages.latent_width(model, observations) if noisy else 0
-    return Ensemble(parameters, ADAM.init(parameters), scale, jnp.arange(model.elites), width)  # pyright: ignore
+    return Ensemble(parameters, adam.init(parameters), scale, jnp.arange(model.elites), width)
 
 
 def predict_members(

@@ -6,9 +6,9 @@ import jax.numpy as jnp
 import optax
 from jaxtyping import Array, Bool, Float, Int
 
-from iadd_tr import replay
+from iadd_tr import adam, replay
 from iadd_tr.dynamics import ensemble as ensembles
-from iadd_tr.dynamics.ensemble import ADAM, Ensemble, Parameters
+from iadd_tr.dynamics.ensemble import Ensemble, Parameters
 from iadd_tr.dynamics.member import Prediction, Scale, decay_loss
 from iadd_tr.gaussian import gaussian_nll
 from iadd_tr.replay import Replay
@@ -86,7 +86,9 @@ def fit(
             position = order[(i * model.fit_batch + jnp.arange(model.fit_batch)) % split.train]
             row_key, noise_key = jax.random.split(jax.random.fold_in(batch_key, i))
             rows = minibatch(row_key, buffer.rows, boot[:, position], extra)
-            return gradient_step(noise_key, parameters, optimiser, scale, rows, rate, ensemble.noise_width, learn_ending)
+            return gradient_step(
+                noise_key, parameters, optimiser, scale, rows, rate, ensemble.noise_width, learn_ending
+            )
 
         carry = (progress.parameters, progress.optimiser, progress.loss)
         parameters, optimiser, loss = jax.lax.fori_loop(0, steps, step, carry)
@@ -181,9 +183,7 @@ def gradient_step(
     """One step of Adam on all members."""
     noise = jax.random.normal(key, (*rows.reward.shape, noise_width))
     value, gradient = jax.value_and_grad(loss)(parameters, scale, rows, noise, learn_ending)
-    direction, optimiser = ADAM.update(gradient, optimiser)  # pyright: ignore
-    parameters = jax.tree.map(lambda p, d: p - rate * d, parameters, direction)
-    return parameters, optimiser, value
+    return *adam.descend(parameters, optimiser, gradient, rate), value
 
 
 def loss(
@@ -222,7 +222,7 @@ def holdout_error(
     noise_width: int,
 ) -> Float[Array, " M"]:
     """Each member's mean squared error on the held-out rows, chunk by chunk."""
-    members = jax.tree.leaves(parameters.members)[0].shape[0]
+    members = parameters.count
     chunk = min(HOLDOUT_CHUNK, split.order.size)
     chunks = (holdout_count(pace) + chunk - 1) // chunk
 

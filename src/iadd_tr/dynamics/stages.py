@@ -63,6 +63,12 @@ class Stages(eqx.Module):
         inputs = jnp.concatenate([scale.observation(observable), latent], axis=-1)
         return split_output(self.evolution(inputs))
 
+    def latent_distribution(
+        self, scale: Scale, observation: Float[Array, "B O"], action: Float[Array, "B A"]
+    ) -> tuple[Float[Array, "B L"], Float[Array, "B L"]]:
+        """Mean and log-deviation of the Gaussian latent block given the context."""
+        return split_latent(self._first(scale, observation, action)[..., observation.shape[-1] :])
+
     def anchored(self, action: Float[Array, "B A"]) -> Bool[Array, " B"]:
         """Which rows carry exactly the reference action."""
         return jnp.all(action == self._reference(action), axis=-1)
@@ -82,8 +88,14 @@ class Stages(eqx.Module):
     def _latent(self, output: Float[Array, "B N"], noise: Float[Array, "B _"]) -> Float[Array, "B L"]:
         if not self.gaussian:
             return output
-        mean, log_std = jnp.split(output, 2, axis=-1)
-        return mean + jnp.exp(jnp.clip(log_std, -5.0, 2.0)) * noise
+        mean, log_std = split_latent(output)
+        return mean + jnp.exp(log_std) * noise
+
+
+def split_latent(output: Float[Array, "B N"]) -> tuple[Float[Array, "B L"], Float[Array, "B L"]]:
+    """Mean and log-deviation of a Gaussian latent, whose components are independent (Eq. 7)."""
+    mean, log_std = jnp.split(output, 2, axis=-1)
+    return mean, jnp.clip(log_std, -5.0, 2.0)
 
 
 def latent_width(model: Model, observations: int) -> int:

@@ -1,4 +1,4 @@
-"""The command line: train, evaluate, plot."""
+"""The command line: train, evaluate, plot, study."""
 
 import argparse
 import json
@@ -7,41 +7,13 @@ import sys
 from collections.abc import Sequence
 from dataclasses import dataclass, fields
 from pathlib import Path
-from types import UnionType
-from typing import Annotated, Any, Union, get_args, get_origin
+from typing import Annotated, get_args
 
 import tyro
 
 from iadd_tr.settings import Algorithm, Settings
 from iadd_tr.shell.errors import UserError
-
-
-def _list(kind: type, empty: Any = ()) -> Any:
-    """Numbers with commas between them."""
-
-    def parse(words: list[str]) -> Any:
-        return empty if words[0] in ("", "none", "None") else tuple(kind(word) for word in words[0].split(","))
-
-    return tyro.constructors.PrimitiveConstructorSpec(
-        nargs=1,
-        metavar=f"{kind.__name__.upper()},…",
-        instance_from_str=parse,
-        is_instance=lambda value: value == empty or isinstance(value, tuple),
-        str_from_instance=lambda value: [",".join(f"{x:g}" for x in value) if value else "none"],
-    )
-
-
-LISTS = tyro.constructors.ConstructorRegistry()
-
-
-@LISTS.primitive_rule
-def _comma_lists(info: tyro.constructors.PrimitiveTypeInfo) -> Any:
-    """Every tuple of the settings is written with commas; `none` is no tuple where there may be none."""
-    optional = get_origin(info.type) in (Union, UnionType)
-    for kind in get_args(info.type) if optional else (info.type,):
-        if get_origin(kind) is tuple and get_args(kind) in ((float, ...), (int, ...)):
-            return _list(get_args(kind)[0], None if optional else ())
-    return None
+from iadd_tr.shell.options import parse
 
 
 @dataclass(frozen=True)
@@ -82,9 +54,9 @@ class Plot:
 def main(argv: Sequence[str] | None = None) -> None:
     """Run a command; a mistake the user can mend ends with one sentence and exit code 2."""
     arguments = list(sys.argv[1:] if argv is None else argv)
-    commands = {"train": train, "evaluate": evaluate, "plot": plot}
+    commands = {"train": train, "evaluate": evaluate, "plot": plot, "study": study}
     if not arguments or arguments[0] not in commands:
-        usage = "usage: iadd-tr {train,evaluate,plot} …   (iadd-tr COMMAND --help says more)"
+        usage = "usage: iadd-tr {train,evaluate,plot,study} …   (iadd-tr COMMAND --help says more)"
         print(usage, file=sys.stdout if arguments[:1] in ([], ["--help"], ["-h"]) else sys.stderr)
         raise SystemExit(0 if arguments[:1] in (["--help"], ["-h"]) else 2)
     from iadd_tr.tasks.task import TaskError
@@ -144,11 +116,11 @@ def parse_train(arguments: list[str]) -> Train:
         raise UserError(f"There is no algorithm '{named.algo}'; take one of {', '.join(get_args(Algorithm))}.")
     else:
         settings = presets.settings(named.task, named.algo)
-    return _parse(Train, arguments, "train", default=Train(settings))
+    return parse(Train, arguments, "train", default=Train(settings))
 
 
 def evaluate(arguments: list[str]) -> None:
-    options = _parse(Evaluate, arguments, "evaluate")
+    options = parse(Evaluate, arguments, "evaluate")
     if options.episodes < 1:
         raise UserError("--episodes must be 1 or more.")
     from iadd_tr.shell.replays import Player
@@ -172,7 +144,7 @@ def plot(arguments: list[str]) -> None:
     from iadd_tr.shell import config
     from iadd_tr.shell.runlog import read_metrics
 
-    options = _parse(Plot, arguments, "plot")
+    options = parse(Plot, arguments, "plot")
     lines = []
     for folder in options.runs:
         config.read(folder)
@@ -188,10 +160,14 @@ def plot(arguments: list[str]) -> None:
     print(options.out)
 
 
-def _parse(kind: type, arguments: list[str], name: str, **default: Any) -> Any:
-    return tyro.cli(
-        kind, args=arguments, prog=f"iadd-tr {name}", config=(tyro.conf.OmitArgPrefixes,), registry=LISTS, **default
-    )
+def study(arguments: list[str]) -> None:
+    from iadd_tr.shell import studies
+
+    if not arguments or arguments[0] not in studies.STUDIES:
+        raise UserError(f"Name a study: iadd-tr study {{{','.join(studies.STUDIES)}}} --out DIR.")
+    cache_compilations()
+    kind, command = studies.STUDIES[arguments[0]]
+    command(parse(kind, arguments[1:], f"study {arguments[0]}"))
 
 
 def cache_compilations() -> None:

@@ -1,0 +1,102 @@
+"""The commands `iadd-tr study …`: run a study, write its tables and figures, show what came out."""
+
+import csv
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Annotated, Any, get_args
+
+import tyro
+from rich.console import Console
+from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn, TimeRemainingColumn
+from rich.table import Table
+
+from iadd_tr.settings import Form
+from iadd_tr.shell.errors import UserError
+from iadd_tr.study.synthetic import Study
+
+
+@dataclass(frozen=True)
+class Synthetic:
+    """Recover the post-intervention state of the oscillator (Q3, Appendix B)."""
+
+    study: Annotated[Study, tyro.conf.arg(name="")] = field(default_factory=Study)
+    out: Path = Path("runs/synthetic")
+    """Where table.csv, summary.csv and figure.png go."""
+
+
+def synthetic(options: Synthetic) -> None:
+    """Train every form with every ratio and seed, and compare with the paper's table."""
+    from iadd_tr.report import synthetic as report
+    from iadd_tr.study import synthetic as study
+
+    check(options.study)
+    folder = make_folder(options.out)
+    with progress("ensembles", options.study.epochs) as advance:
+        table = list(study.run(options.study, advance))
+    write_csv(folder / "table.csv", table)
+    write_csv(folder / "summary.csv", report.summary(table))
+    report.draw(table, folder / "figure.png")
+    show("median over seeds", ("ratio", "form", "mse_mid", "Pearson", "mse_next"), report.lines(table))
+    print(f"{folder / 'table.csv'}, summary.csv and figure.png are written.")
+
+
+def check(study: Study) -> None:
+    """Refuse what cannot be trained."""
+    rules = [
+        (bool(study.seeds), "--seeds must name one seed or more"),
+        (all(0 <= seed < 2**31 for seed in study.seeds), "--seeds must lie between 0 and 2147483647"),
+        (bool(study.ratios), "--ratios must name one ratio or more"),
+        (all(0 <= ratio <= 1 for ratio in study.ratios), "--ratios must lie in [0, 1]"),
+        (bool(study.forms), "--forms must name one form or more"),
+        (
+            all(form in get_args(Form) for form in study.forms),
+            f"--forms must be among {', '.join(get_args(Form))}",
+        ),
+        (min(study.rows, study.epochs, study.held_out) >= 1, "--rows, --epochs and --held-out must be 1 or more"),
+        (min(study.members, study.width, study.batch) >= 1, "--members, --width and --batch must be 1 or more"),
+        (len(study.depths) == 2 and min(study.depths) >= 1, "--depths must be two positive numbers"),
+        (study.latent_width >= 0, "--latent-width must be 0 or more"),
+        (study.noise >= 0, "--noise must be 0 or more"),
+    ]
+    for holds, sentence in rules:
+        if not holds:
+            raise UserError(f"{sentence}.")
+
+
+def make_folder(folder: Path) -> Path:
+    """A folder that can be written to."""
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise UserError(f"Cannot write to '{folder}' ({error.strerror}); give a writable folder with --out.") from None
+    return folder
+
+
+def write_csv(path: Path, rows: Sequence[dict[str, Any]]) -> None:
+    """Rows with equal columns."""
+    with open(path, "w", newline="") as file:
+        writer = csv.DictWriter(file, rows[0].keys())
+        writer.writeheader()
+        writer.writerows({k: f"{v:.6g}" if isinstance(v, float) else v for k, v in row.items()} for row in rows)
+
+
+def show(title: str, columns: Sequence[str], rows: Sequence[Sequence[str]]) -> None:
+    """A table on the screen."""
+    table = Table(*columns, title=title)
+    for row in rows:
+        table.add_row(*row)
+    Console().print(table)
+
+
+@contextmanager
+def progress(name: str, total: int) -> Iterator[Callable[[], None]]:
+    """A bar that counts, given as the function that advances it."""
+    columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn())
+    with Progress(*columns, TimeElapsedColumn(), TextColumn("left"), TimeRemainingColumn()) as bar:
+        task = bar.add_task(name, total=total)
+        yield lambda: bar.advance(task)
+
+
+STUDIES = {"synthetic": (Synthetic, synthetic)}
