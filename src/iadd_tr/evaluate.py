@@ -5,7 +5,7 @@ from collections.abc import Callable, Sequence
 import gymnasium as gym
 import numpy as np
 
-from iadd_tr.tasks.host import check_finite, episode_seed, rescale
+from iadd_tr.tasks.host import EVALUATION, check_finite, episode_seed, rescale
 from iadd_tr.tasks.task import Task
 
 Act = Callable[[np.ndarray], np.ndarray]  # [R, E, O] observations to [R, E, A] actions
@@ -27,7 +27,7 @@ class Evaluator:
         observation = np.zeros((*shape, self.task.observations), np.float32)
         total, live = np.zeros(shape), np.ones(shape, bool)
         for run, episode in np.ndindex(shape):
-            seed = episode_seed(self.seeds[run], epoch * self.episodes + episode, stream=1)
+            seed = episode_seed(self.seeds[run], epoch * self.episodes + episode, EVALUATION)
             observation[run, episode] = self.envs[run][episode].reset(seed=seed)[0]
         for _ in range(LONGEST_EPISODE):
             if not live.any():

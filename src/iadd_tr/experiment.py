@@ -1,6 +1,7 @@
 """The only file that knows there are many runs: it vmaps stages over them, spreads them over devices, keeps time."""
 
 import itertools
+import math
 import time
 from collections import defaultdict
 from collections.abc import Callable, Sequence
@@ -12,13 +13,11 @@ import jax.numpy as jnp
 import numpy as np
 from jax.sharding import Mesh, PartitionSpec
 
-from iadd_tr import replay
 from iadd_tr.settings import Settings
 from iadd_tr.tasks.host import Host, Place
 from iadd_tr.tasks.task import Task
-from iadd_tr.types import Run, Transition
+from iadd_tr.types import Run, Step
 
-ROW = jax.tree.structure(jax.eval_shape(lambda: replay.init(1, 1, 1)).rows)
 SAMPLED = 10  # reports of stages that run at every step are kept from every tenth
 
 
@@ -91,7 +90,8 @@ class Batch:
         self.problem = problem
         self.rows = rows(problem.settings)
         self.run = traced(problem.settings, self.rows)
-        self.host = Host(problem.task, [row.seed for row in self.rows], places)
+        self.shape = (len(self.rows), *problem.settings.seats)
+        self.host = Host(problem.task, [row.seed for row in self.rows], places, math.prod(problem.settings.seats))
         self.mesh = make_mesh(len(self.rows))
         self.programs: dict[Stage, Any] = {}
         self.seconds: dict[str, float] = defaultdict(float)
@@ -127,31 +127,26 @@ class Batch:
 
     @property
     def observations(self) -> np.ndarray:
-        """Where every run's environment stands, [R, O]."""
-        return self.host.observations.copy()
+        """Where the environments stand, [R, O], or [R, N, O] where a run has several."""
+        return self._by_run(self.host.observations.copy())
 
     def steps(self, epoch: int) -> range:
-        """The environment steps of an epoch."""
+        """The environment steps of an epoch, counted over all environments of a run."""
         length = self.problem.settings.loop.epoch_length
-        return range(epoch * length, (epoch + 1) * length)
+        return range(epoch * length, (epoch + 1) * length, math.prod(self.shape[1:]))
 
-    def execute(self, choice: Any) -> tuple[Transition, np.ndarray]:
-        """Step every run's environment with its chosen action: rows [R], and which were zero-action ones."""
-        chosen = jax.device_get(choice)
+    def execute(self, choice: Any) -> Step:
+        """Step every run's environments with their chosen actions."""
+        actions = np.asarray(choice.action)
         start = time.perf_counter()
-        before = self.observations
-        step = self.host.step(chosen.action)
+        step = self.host.step(actions.reshape(-1, actions.shape[-1]))
         self.seconds["environment"] += time.perf_counter() - start
         self.on_step()
-        columns: list[Any] = [
-            before,
-            chosen.action,
-            chosen.log_density,
-            step.reward,
-            step.next_observation,
-            step.discount,
-        ]
-        return jax.tree.unflatten(ROW, columns), chosen.replaced
+        return jax.tree.map(self._by_run, step)
+
+    def _by_run(self, value: np.ndarray) -> np.ndarray:
+        """An array over all environments as one over runs and, where a run has several, over them."""
+        return value.reshape(*self.shape, *value.shape[1:])
 
     def program(self, stage: Stage) -> Any:
         """The stage compiled over the runs axis, once."""

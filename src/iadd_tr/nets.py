@@ -65,6 +65,17 @@ def mlp(key: PRNGKey, sizes: Sequence[int], activation: Callable, initialise: In
     return MLP(tuple(layers), activation)
 
 
+def orthogonal(key: PRNGKey, sizes: Sequence[int], activation: Callable, last: float) -> MLP:
+    """A perceptron of orthogonal weights, scaled by the square root of two and, in its last layer, by `last`."""
+    shapes = list(pairwise(sizes))
+    gains = [2.0**0.5] * (len(shapes) - 1) + [last]
+    keys = jax.random.split(key, len(shapes))
+    draw = [
+        jax.nn.initializers.orthogonal(gain)(key, shape) for gain, key, shape in zip(gains, keys, shapes, strict=True)
+    ]
+    return MLP(tuple(Linear(weight, jnp.zeros(weight.shape[1])) for weight in draw), activation)
+
+
 def zero_last(net: MLP) -> MLP:
     """The same network, answering zero everywhere until it is trained."""
     return eqx.tree_at(lambda n: n.layers[-1].weight, net, jnp.zeros_like(net.layers[-1].weight))

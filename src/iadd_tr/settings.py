@@ -3,7 +3,7 @@
 from dataclasses import dataclass, field, fields, replace
 from typing import Any, Literal
 
-Algorithm = Literal["iadd-tr", "iadd", "mbpo-tr", "mbpo", "sac"]
+Algorithm = Literal["iadd-tr", "iadd", "mbpo-tr", "mbpo", "sac", "ppo", "slbo"]
 Form = Literal["direct", "residual", "smooth"]
 
 
@@ -71,6 +71,65 @@ class Loop:
 
 
 @dataclass(frozen=True)
+class Ppo:
+    """Proximal policy optimisation."""
+
+    environments: int = 1
+    """Environments of each run; the budget counts the steps of all."""
+    rollout_steps: int = 2048
+    """Steps over all environments between two improvements."""
+    passes: int = 10
+    minibatches: int = 32
+    clip: float = 0.2
+    gae: float = 0.95
+    """Decay of generalised advantages."""
+    ppo_rate: float = 3e-4
+    """Falls linearly to zero over the budget."""
+    value_weight: float = 0.5
+    entropy_weight: float = 0.0
+    gradient_norm: float = 0.5
+    ppo_hidden: int = 64
+    """Units of each of the two hidden layers."""
+
+
+@dataclass(frozen=True)
+class Slbo:
+    """Stochastic lower-bound optimisation."""
+
+    stage_steps: int = 10_000
+    """Real steps between two improvements."""
+    rounds: int = 20
+    """Turns of model and policy in an improvement."""
+    model_updates: int = 100
+    policy_updates: int = 40
+    virtual_steps: int = 4000
+    """Virtual steps of one policy update, over all virtual environments."""
+    virtual_environments: int = 4
+    starts: int = 1000
+    """Real resets that virtual episodes start from, drawn anew before each improvement."""
+    noise: float = 0.3
+    noise_return: float = 0.15
+    """Deviation and mean reversion of the Ornstein-Uhlenbeck noise on real actions."""
+    model_width: int = 500
+    model_batch: int = 128
+    model_horizon: int = 2
+    """Consecutive steps in the model's loss."""
+    model_norm: float = 2.0
+    weight_penalty: float = 1e-5
+    slbo_rate: float = 1e-3
+    policy_hidden: int = 32
+    value_hidden: int = 64
+    value_passes: int = 5
+    value_batch: int = 64
+    bound: float = 0.01
+    """Divergence that one policy update may reach."""
+    conjugate_steps: int = 10
+    damping: float = 0.1
+    slbo_entropy: float = 0.005
+    slbo_gae: float = 0.95
+
+
+@dataclass(frozen=True)
 class Settings:
     """One batch of runs."""
 
@@ -93,6 +152,13 @@ class Settings:
     loop: Loop = field(default_factory=Loop)
     model: Model = field(default_factory=Model)
     agent: Agent = field(default_factory=Agent)
+    ppo: Ppo = field(default_factory=Ppo)
+    slbo: Slbo = field(default_factory=Slbo)
+
+    @property
+    def seats(self) -> tuple[int, ...]:
+        """The axes of one run's environments: none where the algorithm steps a single one."""
+        return (self.ppo.environments,) if self.algo == "ppo" else ()
 
     @property
     def two_stage(self) -> bool:
@@ -103,9 +169,12 @@ class Settings:
         return any(beta > 0 for beta in self.betas)
 
 
+GROUPS = {"loop": Loop, "model": Model, "agent": Agent, "ppo": Ppo, "slbo": Slbo}
+
+
 def override(settings: Settings, **changes: Any) -> Settings:
     """The settings with some fields changed, named without their group."""
-    groups = {name: getattr(settings, name) for name in ("loop", "model", "agent")}
+    groups = {name: getattr(settings, name) for name in GROUPS}
     owners = {f.name: group for group, record in groups.items() for f in fields(record)}
     unknown = set(changes) - set(owners) - {f.name for f in fields(Settings)}
     if unknown:

@@ -1,6 +1,5 @@
 """Epoch after epoch: the algorithm's loop, an evaluation, and what happened."""
 
-import dataclasses
 import time
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
@@ -8,8 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from iadd_tr.algorithm import mbpo, sac
-from iadd_tr.algorithm.collect import EXPLORE, GROW, MODE, STORE
+from iadd_tr.algorithm import mbpo, ppo, sac, slbo
 from iadd_tr.evaluate import Evaluator
 from iadd_tr.experiment import Batch, Problem
 from iadd_tr.settings import Settings, rollout_length
@@ -44,7 +42,7 @@ def train(
     algorithm = algorithm_of(problem.settings)
     batch = Batch(problem, None if start is None else start.places)
     evaluator = Evaluator(problem.task, [row.seed for row in batch.rows], problem.settings.loop.evaluation_episodes)
-    state = begin(batch, algorithm) if start is None else go_on(batch, start)
+    state = algorithm.begin(batch) if start is None else algorithm.go_on(batch, start.state)
     batch.report()
     batch.on_step = on_step
     for number in range(0 if start is None else start.epoch, problem.settings.loop.epochs):
@@ -59,31 +57,16 @@ def train(
 
 
 def algorithm_of(settings: Settings) -> Any:
-    """The module with an algorithm's stages: INIT and epoch."""
-    return sac if settings.algo == "sac" else mbpo
-
-
-def begin(batch: Batch, algorithm: Any) -> Any:
-    """Fresh states, and a warm-up of uniform actions."""
-    state = batch(algorithm.INIT)
-    memory = state.memory
-    for step in range(batch.problem.settings.loop.warm_up):
-        choice = batch(EXPLORE, step)
-        memory = batch(STORE, memory, *batch.execute(choice))
-    return dataclasses.replace(state, memory=memory)
-
-
-def go_on(batch: Batch, start: Start) -> Any:
-    """The state of a checkpoint, with room for the epochs asked for now."""
-    return dataclasses.replace(start.state, memory=batch(GROW, start.state.memory))
+    """The module of an algorithm: begin, go_on and epoch, the stages INIT and MODE, and what acting needs."""
+    return {"sac": sac, "ppo": ppo, "slbo": slbo}.get(settings.algo, mbpo)
 
 
 def evaluate(batch: Batch, evaluator: Evaluator, state: Any, epoch: int) -> np.ndarray:
     """Returns [R, E] of the deterministic policies."""
     start, counted = time.perf_counter(), batch.seconds["evaluation"]
-    returns = evaluator.returns(
-        lambda observation: np.asarray(batch(MODE, state.agent.actor.value, observation)), epoch
-    )
+    algorithm = algorithm_of(batch.problem.settings)
+    policy = algorithm.acting(state)
+    returns = evaluator.returns(lambda observation: np.asarray(batch(algorithm.MODE, policy, observation)), epoch)
     batch.seconds["evaluation"] = counted + time.perf_counter() - start
     return returns
 
@@ -92,8 +75,7 @@ def describe(batch: Batch, state: Any, number: int, returns: np.ndarray, elapsed
     """A line of metrics per run."""
     settings = batch.problem.settings
     infos, seconds = batch.report()
-    zeros = state.memory.zeros
-    collected = np.zeros(len(batch.rows), int) if zeros is None else np.asarray(zeros.size)
+    collected = zero_rows(state, len(batch.rows))
     return [
         {
             "epoch": number,
@@ -107,13 +89,19 @@ def describe(batch: Batch, state: Any, number: int, returns: np.ndarray, elapsed
             "environment_steps": (number + 1) * settings.loop.epoch_length,
             "return": float(returns[index].mean()),
             "returns": returns[index].tolist(),
-            "rollout_length": 0 if settings.algo == "sac" else rollout_length(settings.loop, number),
-            "zero_rows": int(collected[index]),
+            "rollout_length": rollout_length(settings.loop, number) if isinstance(state, mbpo.State) else 0,
+            "zero_rows": collected[index],
             **{f"{stage}/{name}": value for stage, kept in infos.items() for name, value in kept[index].items()},
             "seconds": {**{name: round(value, 4) for name, value in seconds.items()}, "epoch": round(elapsed, 4)},
         }
         for index, row in enumerate(batch.rows)
     ]
+
+
+def zero_rows(state: Any, runs: int) -> list[int]:
+    """How many zero-action rows each run has collected."""
+    zeros = state.memory.zeros if isinstance(state, mbpo.State) else None
+    return [0] * runs if zeros is None else np.asarray(zeros.size).tolist()
 
 
 def label(algo: str, beta: float) -> str:

@@ -4,6 +4,7 @@ R runs, M members, B batch, C capacity, H imagined steps, O observation, A actio
 """
 
 from collections.abc import Callable
+from typing import Any
 
 import equinox as eqx
 import jax
@@ -22,6 +23,16 @@ class Transition(eqx.Module):
     reward: Float[Array, "*B"]
     next_observation: Float[Array, "*B O"]
     discount: Float[Array, "*B"]
+
+
+class Step(eqx.Module):
+    """What one environment step gave, before any reset; made on the host, read on the device."""
+
+    observation: Float[Any, "*R O"]
+    reward: Float[Any, "*R"]
+    next_observation: Float[Any, "*R O"]
+    discount: Float[Any, "*R"]  # 0 only at a true end
+    last: Bool[Any, "*R"]  # the episode is over, by an end or by its time limit
 
 
 class Run(eqx.Module):

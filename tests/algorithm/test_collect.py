@@ -9,7 +9,7 @@ from iadd_tr.algorithm import sac
 from iadd_tr.algorithm.collect import ACT, EXPLORE, STORE
 from iadd_tr.experiment import Batch
 from iadd_tr.gaussian import uniform_log_density
-from iadd_tr.training import begin, train
+from iadd_tr.training import train
 
 
 def live(buffer, run: int):
@@ -46,14 +46,14 @@ def test_stored_densities_are_those_of_the_policy_that_acted():
     """Warm-up rows carry the uniform density; the rows after them that of the policy before its next updates."""
     setting = problem("gym:Pendulum-v1", "sac", epochs=1)
     batch = Batch(setting)
-    state = begin(batch, sac)
+    state = sac.begin(batch)
     agent, memory, expected = state.agent, state.memory, []
     for step in range(10):
         actor, observation = jax.tree.map(lambda x: x[0], agent.actor.value), batch.observations
         choice = batch(ACT, step, agent.actor.value, observation)
         expected.append(policy.log_density(actor, jnp.asarray(observation[0]), choice.action[0]))
         agent = batch(sac.IMPROVE, step, agent, memory.real)
-        memory = batch(STORE, memory, *batch.execute(choice))
+        memory = batch(STORE, memory, choice, batch.execute(choice))
     stored = live(memory.real, 0).log_density
     np.testing.assert_allclose(stored[:40], uniform_log_density(1), rtol=1e-6)
     np.testing.assert_allclose(stored[40:], expected, atol=2e-3)

@@ -11,7 +11,7 @@ from iadd_tr.agent import policy
 from iadd_tr.algorithm import collect, mbpo, sac
 from iadd_tr.evaluate import Evaluator
 from iadd_tr.experiment import Batch
-from iadd_tr.training import begin, evaluate, train
+from iadd_tr.training import evaluate, train
 
 SOURCE = Path(mbpo.__file__).read_text()
 
@@ -44,7 +44,7 @@ def test_a_wide_tr_ablation_shares_everything_but_beta():
     """Both halves of the batch begin alike: the same seeds, warm-up rows and first model."""
     setting = problem("probe:drift", "mbpo-tr", runs=2, betas=(0.0, 1.0))
     batch = Batch(setting)
-    state = begin(batch, mbpo)
+    state = mbpo.begin(batch)
     for leaf in jax.tree.leaves((state.agent, state.memory.real.rows)):
         np.testing.assert_array_equal(leaf[:2], leaf[2:])
     assert [(row.seed, row.beta) for row in batch.rows] == [(1, 0.0), (2, 0.0), (1, 1.0), (2, 1.0)]
@@ -53,7 +53,7 @@ def test_a_wide_tr_ablation_shares_everything_but_beta():
 def test_imagined_rows_carry_the_density_of_the_current_policy():
     setting = problem("probe:drift", "iadd-tr", epochs=1)
     batch = Batch(setting)
-    state = begin(batch, mbpo)
+    state = mbpo.begin(batch)
     models = batch(mbpo.FIT, 0, 40, state.models, state.memory)
     actor = state.agent.actor.value
     imagined = batch(mbpo.IMAGINE, 0, 1, 60, actor, models.main, state.memory.real, state.imagined)
@@ -67,7 +67,7 @@ def test_imagined_rows_carry_the_density_of_the_current_policy():
 def test_each_stage_compiles_once():
     setting = problem("probe:drift", "iadd-tr", runs=2, epochs=4, horizon=(1, 3, 0, 3))
     batch = Batch(setting)
-    state = begin(batch, mbpo)
+    state = mbpo.begin(batch)
     for number in range(4):
         state = mbpo.epoch(batch, state, number)
     stages = [mbpo.INIT, mbpo.FIT, mbpo.IMAGINE, mbpo.IMPROVE, collect.EXPLORE, collect.ACT, collect.STORE]
@@ -133,7 +133,7 @@ def test_drift_is_solved_with_and_without_tr(algo):
 def test_evaluation_uses_the_mode():
     setting = problem("probe:drift", "sac", epochs=1)
     batch = Batch(setting)
-    state = begin(batch, sac)
+    state = sac.begin(batch)
 
     class Recorder(Evaluator):
         def returns(self, act, epoch):

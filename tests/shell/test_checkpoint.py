@@ -16,7 +16,7 @@ from iadd_tr.experiment import Batch, Problem
 from iadd_tr.shell import checkpoint, config
 from iadd_tr.shell.errors import UserError
 from iadd_tr.shell.run import restore
-from iadd_tr.training import Start, algorithm_of, begin
+from iadd_tr.training import Start, algorithm_of
 from iadd_tr.types import Transition
 
 CHANGES: dict[str, Any] = {"betas": (0.0, 1.0), "epochs": 4, "horizon": (1, 3, 1, 3)}
@@ -28,7 +28,7 @@ def made() -> tuple[Problem, Start]:
     """A state whose every trained number is different, with partly filled buffers, and where its hosts stand."""
     small = problem(**CHANGES)
     batch = Batch(small)
-    state = begin(batch, algorithm_of(small.settings))
+    state = algorithm_of(small.settings).begin(batch)
     random = np.random.default_rng(0)
     state = dataclasses.replace(
         state, agent=scrambled(random, state.agent), models=scrambled(random, state.models), imagined=filled(state)

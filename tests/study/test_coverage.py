@@ -1,12 +1,11 @@
 import pytest
 
 from iadd_tr.study import coverage
-from iadd_tr.study.coverage import Coverage
 
 
 @pytest.fixture(scope="module")
 def rows():
-    return coverage.run(Coverage(seeds=(1, 2), rows=8000, epochs=60, width=12, rate=5e-3))
+    return coverage.run(coverage.QUICK)
 
 
 def error(rows, ratio, covered):

@@ -4,9 +4,8 @@ import numpy as np
 import pytest
 
 from iadd_tr.study import latents
-from iadd_tr.study.latents import Latents
 
-SMALL = Latents(seeds=(1, 2), rows=4000, steps=700, batch=256)
+SMALL = latents.QUICK
 
 
 def test_the_flow_is_a_bijection_with_the_stated_volume():

@@ -7,11 +7,11 @@ from jaxtyping import Array, Bool, Float, Int
 
 from iadd_tr import replay
 from iadd_tr.agent import policy
-from iadd_tr.experiment import Problem, Stage
+from iadd_tr.experiment import Batch, Problem, Stage
 from iadd_tr.gaussian import uniform_log_density
 from iadd_tr.nets import MLP
 from iadd_tr.replay import Replay
-from iadd_tr.types import PRNGKey, Run, Transition
+from iadd_tr.types import PRNGKey, Run, Step, Transition
 
 
 class Choice(eqx.Module):
@@ -37,11 +37,19 @@ def init(problem: Problem) -> Memory:
     return Memory(replay.init(budget, task.observations, task.actions), zeros)
 
 
+def warm_up(batch: Batch, memory: Memory) -> Memory:
+    """Rows of uniform actions."""
+    for step in range(batch.problem.settings.loop.warm_up):
+        choice = batch(EXPLORE, step)
+        memory = batch(STORE, memory, choice, batch.execute(choice))
+    return memory
+
+
 def explore(problem: Problem, step: Int[Array, ""], run: Run) -> tuple[Choice, None]:
     """A uniform action of the warm-up."""
     action_key, replace_key = jax.random.split(run.at(1, step))
     action = jax.random.uniform(action_key, (problem.task.actions,), minval=-1.0, maxval=1.0)
-    density = jnp.array(uniform_log_density(problem.task.actions))
+    density = jnp.array(uniform_log_density(problem.task.actions), jnp.float32)
     return replace(replace_key, problem, run, action, density), None
 
 
@@ -62,14 +70,15 @@ def replace(
     return Choice(jnp.where(replaced, jnp.array(problem.task.anchor), action), log_density, replaced)
 
 
-def store(
-    problem: Problem, run: Run, memory: Memory, row: Transition, replaced: Bool[Array, ""]
-) -> tuple[Memory, None]:
+def store(problem: Problem, run: Run, memory: Memory, choice: Choice, step: Step) -> tuple[Memory, None]:
     """Append a row to the buffer it belongs to."""
     del problem, run
+    row = Transition(
+        step.observation, choice.action, choice.log_density, step.reward, step.next_observation, step.discount
+    )
     rows = jax.tree.map(lambda x: x[None], row)
-    real = replay.extend(memory.real, rows, ~replaced[None])
-    zeros = None if memory.zeros is None else replay.extend(memory.zeros, rows, replaced[None])
+    real = replay.extend(memory.real, rows, ~choice.replaced[None])
+    zeros = None if memory.zeros is None else replay.extend(memory.zeros, rows, choice.replaced[None])
     return Memory(real, zeros), None
 
 

@@ -1,5 +1,7 @@
 """SAC, the model-free baseline: act, improve on real rows."""
 
+import dataclasses
+
 import equinox as eqx
 import jax
 from jaxtyping import Array, Int
@@ -7,8 +9,9 @@ from jaxtyping import Array, Int
 from iadd_tr import replay
 from iadd_tr.agent import sac
 from iadd_tr.algorithm import collect
-from iadd_tr.algorithm.collect import ACT, STORE, Memory
+from iadd_tr.algorithm.collect import ACT, GROW, STORE, Memory
 from iadd_tr.experiment import Batch, Problem, Stage
+from iadd_tr.nets import MLP
 from iadd_tr.replay import Replay
 from iadd_tr.types import Run
 
@@ -24,8 +27,24 @@ def epoch(batch: Batch, state: State, number: int) -> State:
     for step in batch.steps(number):
         choice = batch(ACT, step, agent.actor.value, batch.observations)
         agent = batch(IMPROVE, step, agent, memory.real)
-        memory = batch(STORE, memory, *batch.execute(choice))
+        memory = batch(STORE, memory, choice, batch.execute(choice))
     return State(agent, memory)
+
+
+def begin(batch: Batch) -> State:
+    """Fresh states, and a warm-up of uniform actions."""
+    state = batch(INIT)
+    return dataclasses.replace(state, memory=collect.warm_up(batch, state.memory))
+
+
+def go_on(batch: Batch, state: State) -> State:
+    """The state of a checkpoint, with room for the epochs asked for now."""
+    return dataclasses.replace(state, memory=batch(GROW, state.memory))
+
+
+def acting(state: State) -> MLP:
+    """The policy's network."""
+    return state.agent.actor.value
 
 
 def init(problem: Problem, run: Run) -> tuple[State, None]:
@@ -48,3 +67,4 @@ def improve(
 
 INIT = Stage("init", init)
 IMPROVE = Stage("update", improve, shared=1, donate=(0,), wait=False)
+MODE = collect.MODE

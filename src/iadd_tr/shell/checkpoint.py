@@ -37,7 +37,7 @@ def save(folder: Path, fingerprint: str, epoch: int, state: Any, places: Sequenc
     os.replace(partial, folder / NAME)
 
 
-def load(folder: Path, fingerprint: str, template: Any, runs: int) -> Start | None:
+def load(folder: Path, fingerprint: str, template: Any, environments: int) -> Start | None:
     """Where to go on from: `template` gives the shapes; None where no epoch was finished yet."""
     path = folder / NAME
     if not path.exists():
@@ -57,13 +57,17 @@ def load(folder: Path, fingerprint: str, template: Any, runs: int) -> Start | No
         )
     epoch = int(metadata["epoch"])
     try:
-        places = [Place(int(tensors[f"host/{run}/episode"]), tensors[f"host/{run}/actions"]) for run in range(runs)]
+        places = [_place(tensors, seat) for seat in range(environments)]
         state = _restore(tensors, template)
     except TooSmallError:
         raise UserError(f"'{path}' holds {epoch} epochs already; give --epochs {epoch} or more.") from None
     except (KeyError, ValueError) as error:
         raise UserError(f"'{path}' was written by another version of iadd-tr ({error}); start a new run.") from None
     return Start(epoch, state, places)
+
+
+def _place(tensors: dict[str, np.ndarray], seat: int) -> Place:
+    return Place(int(tensors[f"host/{seat}/episode"]), tensors[f"host/{seat}/actions"])
 
 
 def _named(tree: Any) -> dict[str, Any]:

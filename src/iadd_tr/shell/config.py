@@ -5,7 +5,7 @@ import json
 from pathlib import Path
 from typing import Any
 
-from iadd_tr.settings import Agent, Loop, Model, Settings
+from iadd_tr.settings import GROUPS, Settings
 from iadd_tr.shell.errors import UserError
 
 FREE = ("epochs", "evaluation_episodes", "checkpoint_every")  # may change when a run is resumed
@@ -19,8 +19,7 @@ def to_json(settings: Settings) -> dict[str, Any]:
 
 def from_json(data: dict[str, Any]) -> Settings:
     """The inverse of `to_json`."""
-    groups = {"loop": Loop, "model": Model, "agent": Agent}
-    fields = {name: groups[name](**_tuples(value)) if name in groups else value for name, value in data.items()}
+    fields = {name: GROUPS[name](**_tuples(value)) if name in GROUPS else value for name, value in data.items()}
     return Settings(**_tuples(fields))
 
 
@@ -60,7 +59,7 @@ def load(folder: Path) -> Settings:
 
 def check(settings: Settings) -> None:
     """Refuse settings that cannot work, before anything is made."""
-    loop, model, agent = settings.loop, settings.model, settings.agent
+    loop, model, agent, ppo = settings.loop, settings.model, settings.agent, settings.ppo
     counts = {
         "runs": settings.runs,
         "checkpoint-every": settings.checkpoint_every,
@@ -77,11 +76,19 @@ def check(settings: Settings) -> None:
         "hidden": agent.hidden,
         "batch": agent.batch,
         "epsilon-hidden": agent.epsilon_hidden,
+        "environments": ppo.environments,
+        "rollout-steps": ppo.rollout_steps,
+        "passes": ppo.passes,
+        "minibatches": ppo.minibatches,
+        "ppo-hidden": ppo.ppo_hidden,
     }
     rules = [
         *((count >= 1, f"--{name} must be 1 or more") for name, count in counts.items()),
         (0 <= settings.seed < 2**31 - settings.runs, "--seed must lie between 0 and 2147483647"),
-        (loop.warm_up >= 10, "--warm-up must be 10 or more, so that there is something to fit"),
+        (
+            settings.algo in ("ppo", "slbo") or loop.warm_up >= 10,
+            "--warm-up must be 10 or more, so that there is something to fit",
+        ),
         (loop.fit_every > 0 and loop.epoch_length % loop.fit_every == 0, "--fit-every must divide --epoch-length"),
         (0 <= loop.real_share <= 1, "--real-share must lie in [0, 1]"),
         (len(loop.horizon) == 4 and loop.horizon[2] < loop.horizon[3], "--horizon must be x,y,a,b with a < b"),
@@ -90,6 +97,14 @@ def check(settings: Settings) -> None:
         (len(model.depths) == 2 and min(model.depths) >= 1, "--depths must be two positive numbers"),
         (model.latent_width is None or model.latent_width >= 0, "--latent-width must be 0 or more"),
         (0 <= model.zero_fraction < 1, "--zero-fraction must lie in [0, 1)"),
+        (
+            all(n % max(ppo.environments, 1) == 0 for n in (loop.epoch_length, ppo.rollout_steps)),
+            "--environments must divide --epoch-length and --rollout-steps",
+        ),
+        (
+            ppo.minibatches > 0 and ppo.rollout_steps % ppo.minibatches == 0,
+            "--minibatches must divide --rollout-steps",
+        ),
         (bool(settings.betas) and min(settings.betas) >= 0, "--betas must be 0 or more"),
         (
             all(0 <= r < 1 for r in settings.zero_ratios) and bool(settings.zero_ratios),

@@ -1,5 +1,6 @@
 """A progress bar with return, speed and time left; a line per epoch where there is no terminal."""
 
+import math
 from collections.abc import Sequence
 from types import TracebackType
 from typing import Any
@@ -17,7 +18,7 @@ class Progress:
 
     def __init__(self, settings: Settings, epoch: int, earlier: Sequence[dict[str, Any]]):
         length = settings.loop.epoch_length
-        self.epochs, self.length = settings.loop.epochs, length
+        self.epochs, self.length, self.stride = settings.loop.epochs, length, math.prod(settings.seats)
         self.console = Console()
         self.bar = Bar(
             TextColumn("[bold]{task.description}"),
@@ -50,8 +51,8 @@ class Progress:
         self.bar.stop()
 
     def step(self) -> None:
-        """One environment step of all runs is done."""
-        self.bar.advance(self.task)
+        """One step of all environments is done."""
+        self.bar.advance(self.task, self.stride)
 
     def epoch(self, metrics: Sequence[dict[str, Any]]) -> None:
         """An epoch is done and evaluated."""

@@ -8,14 +8,14 @@ import gymnasium as gym
 import jax
 import numpy as np
 
-from iadd_tr.algorithm.collect import MODE
 from iadd_tr.evaluate import Evaluator
 from iadd_tr.experiment import Batch, Problem
 from iadd_tr.shell import config
 from iadd_tr.shell.errors import UserError
 from iadd_tr.shell.run import restore
-from iadd_tr.tasks.host import episode_seed, rescale
+from iadd_tr.tasks.host import EVALUATION, episode_seed, rescale
 from iadd_tr.tasks.task import Task, resolve
+from iadd_tr.training import algorithm_of
 
 EVALUATION_STREAM = 1_000_000  # an epoch no training reaches, so that these starts are new
 
@@ -31,11 +31,12 @@ class Player:
             raise UserError(f"'{folder}' has no checkpoint yet; wait for its first epoch to end.")
         self.epoch = start.epoch
         self.batch = Batch(self.problem)
-        self.actor = jax.device_put(start.state.agent.actor.value)
+        self.algorithm = algorithm_of(settings)
+        self.policy = jax.device_put(self.algorithm.acting(start.state))
 
     def act(self, observation: np.ndarray) -> np.ndarray:
         """Deterministic actions [R, E, A]."""
-        return np.asarray(self.batch(MODE, self.actor, observation))
+        return np.asarray(self.batch(self.algorithm.MODE, self.policy, observation))
 
     def returns(self, episodes: int) -> np.ndarray:
         """Returns [R, episodes]."""
@@ -48,7 +49,7 @@ class Player:
 
         task = self.problem.task
         low, high = np.asarray(task.low), np.asarray(task.high)
-        env, observation = _on_stage(task, episode_seed(self.batch.rows[run].seed, EVALUATION_STREAM, stream=1))
+        env, observation = _on_stage(task, episode_seed(self.batch.rows[run].seed, EVALUATION_STREAM, EVALUATION))
         total, done = 0.0, False
         with imageio.get_writer(path, fps=int(env.metadata.get("render_fps", 30)), macro_block_size=8) as writer:
             while not done:

@@ -25,6 +25,10 @@ class Coverage:
     rate: float = 1e-3
 
 
+FULL = Coverage()
+QUICK = Coverage(seeds=(1, 2), rows=8000, epochs=60, width=12, rate=5e-3)
+
+
 def run(scale: Coverage) -> list[dict[str, Any]]:
     """Recovery error by how fast the true post-intervention state is, with and without zero-action rows."""
     study = synthetic.Study(

@@ -37,6 +37,10 @@ class Latents:
     hidden: int = 32
 
 
+FULL = Latents()
+QUICK = Latents(seeds=(1, 2), rows=4000, steps=700, batch=256)
+
+
 class World(eqx.Module):
     """Rows of the truth on one fibre of the observable: contexts, latents, and what is seen of them."""
 

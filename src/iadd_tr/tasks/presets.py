@@ -59,7 +59,14 @@ def settings(task: str, algo: Algorithm) -> Settings:
         betas=(1.0,) if algo.endswith("-tr") else (0.0,),
         zero_ratios=(0.1,) if two_stage else (0.0,),
         checkpoint_every=preset.checkpoint_every,
-        loop=replace(preset.loop, updates_per_step=1, real_share=1.0) if algo == "sac" else preset.loop,
+        loop=_loop(preset.loop, algo),
         model=preset.model,
         agent=preset.agent,
     )
+
+
+def _loop(loop: Loop, algo: Algorithm) -> Loop:
+    """SAC improves once per step on real rows; PPO and SLBO have no use for a warm-up."""
+    if algo == "sac":
+        return replace(loop, updates_per_step=1, real_share=1.0)
+    return replace(loop, warm_up=0) if algo in ("ppo", "slbo") else loop
