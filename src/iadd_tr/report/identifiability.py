@@ -17,7 +17,7 @@ def coverage(rows: Sequence[dict[str, Any]], path: Path) -> None:
     speeds = sorted({row["speed"] for row in rows})
     covered = [row["speed"] for row in rows if row["covered"]]
     edge = 0.5 * (max(covered) + min(speed for speed in speeds if speed > max(covered)))
-    axis.axvspan(0.0, edge, color="0.92", label="covered by zero-action rows", zorder=0)
+    axis.axvspan(0.0, edge, color="0.88", label="covered by zero-action rows", zorder=0)
     for ratio in sorted({row["ratio"] for row in rows}):
         own = [row for row in rows if row["ratio"] == ratio]
         by_speed = [[row["error"] for row in own if row["speed"] == speed] for speed in speeds]
@@ -61,6 +61,6 @@ def _finish(figure: Any, axis: Any, path: Path) -> None:
     axis.grid(alpha=0.25)
     axis.spines[["top", "right"]].set_visible(False)
     if axis.get_legend_handles_labels()[1]:
-        axis.legend(frameon=False)
+        axis.legend(frameon=False, loc="center right")
     figure.savefig(path, dpi=150)
     plt.close(figure)

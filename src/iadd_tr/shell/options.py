@@ -1,10 +1,12 @@
 """Command lines from dataclasses: options without their group's prefix, lists with commas."""
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from types import UnionType
 from typing import Any, Literal, Union, get_args, get_origin
 
 import tyro
+
+from iadd_tr.shell.errors import UserError
 
 LISTS = tyro.constructors.ConstructorRegistry()
 
@@ -28,12 +30,23 @@ def _comma_lists(info: tyro.constructors.PrimitiveTypeInfo) -> Any:
     for kind in get_args(info.type) if optional else (info.type,):
         if get_origin(kind) is tuple and get_args(kind)[1:] == (...,):
             item = get_args(kind)[0]
-            if item in (float, int) or get_origin(item) is Literal:
-                return _list(item if item in (float, int) else str, None if optional else ())
+            if item in (float, int):
+                return _list(item, None if optional else (), item.__name__.upper())
+            if get_origin(item) is Literal:
+                return _list(_among(get_args(item)), (), "NAME")
     return None
 
 
-def _list(kind: type, empty: Any) -> Any:
+def _among(names: Sequence[str]) -> Callable[[str], str]:
+    def read(word: str) -> str:
+        if word not in names:
+            raise UserError(f"There is no '{word}'; take one or more of {', '.join(names)}, with commas between them.")
+        return word
+
+    return read
+
+
+def _list(kind: Callable[[str], Any], empty: Any, name: str) -> Any:
     """Items with commas between them."""
 
     def read(words: list[str]) -> Any:
@@ -44,7 +57,7 @@ def _list(kind: type, empty: Any) -> Any:
 
     return tyro.constructors.PrimitiveConstructorSpec(
         nargs=1,
-        metavar=f"{kind.__name__.upper()},…",
+        metavar=f"{name},…",
         instance_from_str=read,
         is_instance=lambda value: value == empty or isinstance(value, tuple),
         str_from_instance=lambda value: [",".join(map(write, value)) if value else "none"],

@@ -1,0 +1,74 @@
+import csv
+from dataclasses import replace
+
+import pytest
+
+from iadd_tr.shell.cli import main
+from iadd_tr.study import coverage, influence, latents, robustness
+
+
+def complaint(capsys, *arguments: str) -> str:
+    """The one line that a mistake gets."""
+    with pytest.raises(SystemExit) as caught:
+        main(["study", *arguments])
+    assert caught.value.code == 2
+    (line,) = capsys.readouterr().err.splitlines()
+    assert line.startswith("iadd-tr: ")
+    return line
+
+
+@pytest.mark.parametrize(
+    ("option", "value", "word"),
+    [
+        ("--ratios", "0,1.2", "[0, 1]"),
+        ("--ratios", "-0.1", "[0, 1]"),
+        ("--ratios", "none", "one ratio or more"),
+        ("--forms", "direct,round", "direct, residual, smooth"),
+        ("--forms", "none", "one form or more"),
+        ("--seeds", "none", "one seed or more"),
+        ("--depths", "2", "two positive numbers"),
+        ("--epochs", "0", "1 or more"),
+    ],
+)
+def test_bad_input_gets_one_sentence(capsys, tmp_path, option, value, word):
+    assert word in complaint(capsys, "synthetic", f"{option}={value}", "--out", str(tmp_path))
+
+
+def test_a_study_must_be_named(capsys):
+    assert "synthetic,theory" in complaint(capsys)
+    assert "synthetic,theory" in complaint(capsys, "astrology")
+
+
+def test_an_unwritable_folder_is_named(capsys, tmp_path):
+    (tmp_path / "file").write_text("")
+    assert "give a writable folder" in complaint(capsys, "synthetic", "--out", str(tmp_path / "file" / "x"))
+
+
+def read(path) -> list[dict[str, str]]:
+    with open(path) as file:
+        return list(csv.DictReader(file))
+
+
+def test_synthetic_leaves_tables_and_a_figure(capsys, tmp_path):
+    small = ["--rows", "600", "--epochs", "2", "--held-out", "200", "--ratios", "0,0.1", "--seeds", "1,2"]
+    main(["study", "synthetic", *small, "--forms", "direct,smooth", "--out", str(tmp_path)])
+    table = read(tmp_path / "table.csv")
+    assert len(table) == 8
+    assert list(table[0])[:5] == ["form", "seed", "ratio", "mse_mid", "effect_pearson"]
+    summary = read(tmp_path / "summary.csv")
+    (line,) = [r for r in summary if (r["form"], r["ratio"], r["metric"]) == ("smooth", "0.1", "mse_mid")]
+    values = [float(r["mse_mid"]) for r in table if (r["form"], r["ratio"]) == ("smooth", "0.1")]
+    assert float(line["mean"]) == pytest.approx(sum(values) / 2, rel=1e-4)
+    assert (tmp_path / "figure.png").stat().st_size > 10_000
+    assert "0.3794" in capsys.readouterr().out  # the paper's own number stands beside ours
+
+
+def test_theory_leaves_a_table_and_a_figure_of_each_theorem(monkeypatch, tmp_path):
+    monkeypatch.setattr(coverage, "QUICK", replace(coverage.QUICK, rows=600, epochs=1))
+    monkeypatch.setattr(latents, "QUICK", replace(latents.QUICK, rows=300, steps=3, batch=32))
+    monkeypatch.setattr(influence, "QUICK", replace(influence.QUICK, samples=(50,), replications=8))
+    monkeypatch.setattr(robustness, "QUICK", replace(robustness.QUICK, samples=(50, 100), replications=4))
+    main(["study", "theory", "--quick", "--out", str(tmp_path)])
+    for number in (1, 2, 3, 4):
+        assert len(read(tmp_path / f"theorem_{number}.csv")) > 2
+        assert (tmp_path / f"theorem_{number}.png").stat().st_size > 10_000
