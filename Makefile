@@ -6,7 +6,7 @@ READY := $(VENV)/.ready
 
 demo: $(READY)
 	@rm -rf runs/demo
-	@$(BIN)/iadd-tr train --task inverted-pendulum --algo iadd-tr --epochs 8 --out runs/demo
+	@$(BIN)/iadd-tr train --task inverted-pendulum --algo iadd-tr --epochs 12 --out runs/demo
 
 test: $(READY)
 	$(BIN)/ruff check .

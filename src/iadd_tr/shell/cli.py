@@ -96,7 +96,7 @@ def train(arguments: list[str]) -> None:
         f"\nThe run is in {folder}\n"
         f"  iadd-tr plot {folder} --out curves.png      draw its learning curve\n"
         f"  iadd-tr evaluate {folder} --episodes 10     evaluate its policy\n"
-        f"  tensorboard --logdir {folder}               look closer"
+        f"  tensorboard --logdir {folder}               look closer (pip install tensorboard)"
     )
 
 
@@ -123,10 +123,14 @@ def evaluate(arguments: list[str]) -> None:
     options = parse(Evaluate, arguments, "evaluate")
     if options.episodes < 1:
         raise UserError("--episodes must be 1 or more.")
-    from iadd_tr.shell.replays import Player
+    from iadd_tr.shell.replays import Player, no_renderer
+    from iadd_tr.tasks.task import TaskError
 
     cache_compilations()
-    player = Player(options.run)
+    try:
+        player = Player(options.run)
+    except TaskError as error:  # MuJoCo looks for its renderer when it is imported
+        raise no_renderer(str(error)) if options.video and os.environ.get("MUJOCO_GL") else error from None
     rows = player.batch.rows
     if not 0 <= options.video_run < len(rows):
         raise UserError(f"--video-run must lie between 0 and {len(rows) - 1}.")

@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 from rich.console import Console
-from rich.progress import BarColumn, MofNCompleteColumn, TextColumn, TimeElapsedColumn, TimeRemainingColumn
+from rich.progress import BarColumn, TextColumn, TimeRemainingColumn
 from rich.progress import Progress as Bar
 
 from iadd_tr.settings import Settings
@@ -22,12 +22,10 @@ class Progress:
         self.console = Console()
         self.bar = Bar(
             TextColumn("[bold]{task.description}"),
-            BarColumn(),
-            MofNCompleteColumn(),
-            TextColumn("steps  return {task.fields[returns]}  {task.fields[speed]}"),
-            TimeElapsedColumn(),
+            BarColumn(bar_width=16),
+            TextColumn("{task.percentage:.0f}%  return {task.fields[returns]}  {task.fields[speed]}"),
+            TimeRemainingColumn(compact=True),
             TextColumn("left"),
-            TimeRemainingColumn(elapsed_when_finished=False, compact=True),
             console=self.console,
             speed_estimate_period=120.0,
             disable=not self.console.is_terminal,

@@ -2,6 +2,7 @@
 
 import os
 import sys
+import warnings
 from pathlib import Path
 
 import gymnasium as gym
@@ -51,6 +52,7 @@ class Player:
         low, high = np.asarray(task.low), np.asarray(task.high)
         env, observation = _on_stage(task, episode_seed(self.batch.rows[run].seed, EVALUATION_STREAM, EVALUATION))
         total, done = 0.0, False
+        warnings.filterwarnings("ignore", message=".*os.fork.*")  # the encoder's own process, before any frame
         with imageio.get_writer(path, fps=int(env.metadata.get("render_fps", 30)), macro_block_size=8) as writer:
             while not done:
                 everyone = np.broadcast_to(observation, (len(self.batch.rows), 1, observation.size))
@@ -75,7 +77,12 @@ def _on_stage(task: Task, seed: int) -> tuple[gym.Env, np.ndarray]:
         reason = f"{type(error).__name__}: {error}"
     finally:
         sys.unraisablehook = hook
-    raise UserError(
+    raise no_renderer(reason)
+
+
+def no_renderer(reason: str) -> UserError:
+    """What to do where no frame can be made."""
+    return UserError(
         f"No frame could be rendered ({reason}); install EGL or OSMesa (libegl1 or libosmesa6) and set MUJOCO_GL=egl "
         "or MUJOCO_GL=osmesa."
     )
