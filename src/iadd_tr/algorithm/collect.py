@@ -1,5 +1,8 @@
 """Choosing real actions and storing what they led to; zero-action rows go where no agent looks."""
 
+import dataclasses
+from typing import Any
+
 import equinox as eqx
 import jax
 import jax.numpy as jnp
@@ -37,12 +40,23 @@ def init(problem: Problem) -> Memory:
     return Memory(replay.init(budget, task.observations, task.actions), zeros)
 
 
-def warm_up(batch: Batch, memory: Memory) -> Memory:
-    """Rows of uniform actions."""
+def warm_up(batch: Batch, state: Any) -> Any:
+    """Fill a fresh state's memory with rows of uniform actions."""
+    memory = state.memory
     for step in range(batch.problem.settings.loop.warm_up):
         choice = batch(EXPLORE, step)
         memory = batch(STORE, memory, choice, batch.execute(choice))
-    return memory
+    return dataclasses.replace(state, memory=memory)
+
+
+def go_on(batch: Batch, state: Any) -> Any:
+    """The state of a checkpoint, with room for the epochs asked for now."""
+    return dataclasses.replace(state, memory=batch(GROW, state.memory))
+
+
+def acting(state: Any) -> MLP:
+    """The policy's network."""
+    return state.agent.actor.value
 
 
 def explore(problem: Problem, step: Int[Array, ""], run: Run) -> tuple[Choice, None]:

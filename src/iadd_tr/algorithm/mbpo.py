@@ -1,6 +1,5 @@
 """MBPO, MBPO+TR, IADD and IADD+TR: one loop (Fig. 2a); the member and beta make the difference."""
 
-import dataclasses
 from functools import partial
 
 import equinox as eqx
@@ -11,7 +10,7 @@ from jaxtyping import Array, Int
 from iadd_tr import replay, rollout
 from iadd_tr.agent import sac
 from iadd_tr.algorithm import collect
-from iadd_tr.algorithm.collect import ACT, GROW, STORE, Memory
+from iadd_tr.algorithm.collect import ACT, STORE, Memory
 from iadd_tr.dynamics import ensemble, fit, zero
 from iadd_tr.dynamics.ensemble import Ensemble
 from iadd_tr.experiment import Batch, Problem, Stage
@@ -53,18 +52,7 @@ def epoch(batch: Batch, state: State, number: int) -> State:
 
 def begin(batch: Batch) -> State:
     """Fresh states, and a warm-up of uniform actions."""
-    state = batch(INIT)
-    return dataclasses.replace(state, memory=collect.warm_up(batch, state.memory))
-
-
-def go_on(batch: Batch, state: State) -> State:
-    """The state of a checkpoint, with room for the epochs asked for now."""
-    return dataclasses.replace(state, memory=batch(GROW, state.memory))
-
-
-def acting(state: State) -> MLP:
-    """The policy's network."""
-    return state.agent.actor.value
+    return collect.warm_up(batch, batch(INIT))
 
 
 def init(problem: Problem, run: Run) -> tuple[State, None]:
@@ -139,3 +127,4 @@ FIT = Stage("fit", fit_models, shared=2, donate=(0,))
 IMAGINE = Stage("rollout", imagine, shared=3, donate=(3,))
 IMPROVE = Stage("update", improve, shared=1, donate=(0,), wait=False)
 MODE = collect.MODE
+go_on, acting = collect.go_on, collect.acting

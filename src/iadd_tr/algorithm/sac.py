@@ -1,7 +1,5 @@
 """SAC, the model-free baseline: act, improve on real rows."""
 
-import dataclasses
-
 import equinox as eqx
 import jax
 from jaxtyping import Array, Int
@@ -9,9 +7,8 @@ from jaxtyping import Array, Int
 from iadd_tr import replay
 from iadd_tr.agent import sac
 from iadd_tr.algorithm import collect
-from iadd_tr.algorithm.collect import ACT, GROW, STORE, Memory
+from iadd_tr.algorithm.collect import ACT, STORE, Memory
 from iadd_tr.experiment import Batch, Problem, Stage
-from iadd_tr.nets import MLP
 from iadd_tr.replay import Replay
 from iadd_tr.types import Run
 
@@ -33,18 +30,7 @@ def epoch(batch: Batch, state: State, number: int) -> State:
 
 def begin(batch: Batch) -> State:
     """Fresh states, and a warm-up of uniform actions."""
-    state = batch(INIT)
-    return dataclasses.replace(state, memory=collect.warm_up(batch, state.memory))
-
-
-def go_on(batch: Batch, state: State) -> State:
-    """The state of a checkpoint, with room for the epochs asked for now."""
-    return dataclasses.replace(state, memory=batch(GROW, state.memory))
-
-
-def acting(state: State) -> MLP:
-    """The policy's network."""
-    return state.agent.actor.value
+    return collect.warm_up(batch, batch(INIT))
 
 
 def init(problem: Problem, run: Run) -> tuple[State, None]:
@@ -68,3 +54,4 @@ def improve(
 INIT = Stage("init", init)
 IMPROVE = Stage("update", improve, shared=1, donate=(0,), wait=False)
 MODE = collect.MODE
+go_on, acting = collect.go_on, collect.acting
