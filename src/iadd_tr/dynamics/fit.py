@@ -11,6 +11,7 @@ from iadd_tr.dynamics import ensemble as ensembles
 from iadd_tr.dynamics.ensemble import Ensemble, Parameters
 from iadd_tr.dynamics.member import Prediction, Scale, decay_loss
 from iadd_tr.gaussian import gaussian_nll
+from iadd_tr.loops import while_going
 from iadd_tr.replay import Replay
 from iadd_tr.settings import Model
 from iadd_tr.types import PRNGKey, Transition
@@ -47,6 +48,20 @@ class Split(eqx.Module):
         return jnp.maximum(self.size - self.holdout, 1)
 
 
+class Data(eqx.Module):
+    """What an epoch reads and does not change."""
+
+    key: PRNGKey
+    rows: Transition
+    split: Split
+    boot: Int[Array, "M C"]
+    scale: Scale
+    rate: Float[Array, ""]
+    steps: Int[Array, ""]
+    pace: Int[Array, ""]
+    extra: Extra | None
+
+
 class Progress(eqx.Module):
     """Where the loop over epochs stands."""
 
@@ -77,22 +92,22 @@ def fit(
     training = pace - holdout_count(pace)
     steps = jnp.maximum((training + model.fit_batch - 1) // model.fit_batch, 1)
 
-    def epoch(progress: Progress) -> Progress:
-        order_key, batch_key = jax.random.split(jax.random.fold_in(epoch_key, progress.epoch))
-        order = shuffle_live(order_key, split.order.size, split.train)
+    def epoch(progress: Progress, data: Data) -> Progress:
+        order_key, batch_key = jax.random.split(jax.random.fold_in(data.key, progress.epoch))
+        order = shuffle_live(order_key, data.split.order.size, data.split.train)
 
         def step(i: Int[Array, ""], carry):
             parameters, optimiser, _ = carry
-            position = order[(i * model.fit_batch + jnp.arange(model.fit_batch)) % split.train]
+            position = order[(i * model.fit_batch + jnp.arange(model.fit_batch)) % data.split.train]
             row_key, noise_key = jax.random.split(jax.random.fold_in(batch_key, i))
-            rows = minibatch(row_key, buffer.rows, boot[:, position], extra)
+            rows = minibatch(row_key, data.rows, data.boot[:, position], data.extra)
             return gradient_step(
-                noise_key, parameters, optimiser, scale, rows, rate, ensemble.noise_width, learn_ending
+                noise_key, parameters, optimiser, data.scale, rows, data.rate, ensemble.noise_width, learn_ending
             )
 
         carry = (progress.parameters, progress.optimiser, progress.loss)
-        parameters, optimiser, loss = jax.lax.fori_loop(0, steps, step, carry)
-        error = holdout_error(parameters, scale, buffer.rows, split, pace, ensemble.noise_width)
+        parameters, optimiser, loss = jax.lax.fori_loop(0, data.steps, step, carry)
+        error = holdout_error(parameters, data.scale, data.rows, data.split, data.pace, ensemble.noise_width)
         improved = error < 0.99 * progress.best_error
         return Progress(
             parameters,
@@ -116,7 +131,8 @@ def fit(
         jnp.zeros((), int),
         jnp.zeros(()),
     )
-    end = jax.lax.while_loop(going, epoch, start)
+    data = Data(epoch_key, buffer.rows, split, boot, scale, rate, steps, pace, extra)
+    end = while_going(going, epoch, start, data)
     elites = jnp.argsort(end.best_error)[: model.elites]
     info = Info(end.epoch, jnp.mean(end.best_error[elites]), end.loss)
     return Ensemble(end.best, end.optimiser, scale, elites, ensemble.noise_width), info

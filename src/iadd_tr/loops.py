@@ -1,0 +1,51 @@
+"""A while loop whose vmapped form lets rows that are done leave, instead of computing on until the last one is."""
+
+from collections.abc import Callable
+from typing import Any, TypeVar
+
+import jax
+import jax.numpy as jnp
+from jaxtyping import Array, Bool
+
+Carry = TypeVar("Carry")
+SHRINK = 3  # a batch of R goes on with a third of its rows once no more are going
+SMALL = 4  # batches below this stay as they are
+
+
+def while_going(
+    going: Callable[[Carry], Bool[Array, ""]], body: Callable[[Carry, Any], Carry], carry: Carry, constants: Any
+) -> Carry:
+    """while_loop(going, body); what the body reads beside its carry stands in `constants`."""
+
+    @jax.custom_batching.custom_vmap
+    def loop(carry: Carry, constants: Any) -> Carry:
+        return jax.lax.while_loop(going, lambda c: body(c, constants), carry)
+
+    @loop.def_vmap
+    def over_rows(rows: int, batched: Any, carry: Carry, constants: Any) -> tuple[Carry, Any]:
+        carry = jax.tree.map(lambda x, b: x if b else jnp.broadcast_to(x, (rows, *x.shape)), carry, batched[0])
+        axes = jax.tree.map(lambda b: 0 if b else None, batched[1])
+        for size in (rows, -(-rows // SHRINK)) if rows >= SMALL else (rows,):
+            left = -(-rows // SHRINK) if size == rows >= SMALL else 0
+            carry = _advance(going, body, carry, constants, axes, size, left)
+        return carry, jax.tree.map(lambda _: True, carry)
+
+    return loop(carry, constants)
+
+
+def _advance(going: Any, body: Any, carry: Any, constants: Any, axes: Any, size: int, left: int) -> Any:
+    """Let the `size` rows that are going, or as many as there are, go on until at most `left` of them still do."""
+    alive = jax.vmap(going)
+    chosen = jnp.argsort(~alive(carry))[:size]
+    own = jax.tree.map(lambda x, axis: x if axis is None else x[chosen], constants, axes, is_leaf=lambda x: x is None)
+    step = jax.vmap(body, in_axes=(0, axes))
+
+    def some(part: Any) -> Bool[Array, ""]:
+        return jnp.sum(alive(part)) > left
+
+    def one(part: Any) -> Any:
+        still, moved = alive(part), step(part, own)
+        return jax.tree.map(lambda a, b: jnp.where(still.reshape(-1, *[1] * (a.ndim - 1)), a, b), moved, part)
+
+    part = jax.lax.while_loop(some, one, jax.tree.map(lambda x: x[chosen], carry))
+    return jax.tree.map(lambda whole, new: whole.at[chosen].set(new), carry, part)

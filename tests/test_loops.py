@@ -1,0 +1,57 @@
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+from iadd_tr.loops import while_going
+
+
+def count_down(start, factor, shared):
+    """Halve until below one, counting; `factor` is a row's own, `shared` is not."""
+
+    def body(carry, constants):
+        value, steps = carry
+        return value * constants[0] * constants[1], steps + 1
+
+    return while_going(lambda c: c[0] > 1.0, body, (start, jnp.zeros((), int)), (factor, shared))
+
+
+def plain(start: float, factor: float, shared: float) -> tuple[float, int]:
+    steps = 0
+    while start > 1.0:
+        start, steps = np.float32(start * np.float32(factor) * np.float32(shared)), steps + 1
+    return start, steps
+
+
+@pytest.mark.parametrize("rows", [1, 2, 3, 4, 5, 10, 13])
+def test_each_row_of_a_batch_does_what_it_does_alone(rows):
+    random = np.random.default_rng(rows)
+    start, factor = random.uniform(0.5, 1e4, rows), random.uniform(0.3, 0.95, rows)
+    mapped = jax.jit(jax.vmap(count_down, in_axes=(0, 0, None)))
+    value, steps = mapped(jnp.asarray(start, jnp.float32), jnp.asarray(factor, jnp.float32), jnp.array(0.9))
+    expected = [plain(np.float32(s), f, 0.9) for s, f in zip(start, factor, strict=True)]
+    np.testing.assert_array_equal(steps, [e[1] for e in expected])
+    np.testing.assert_allclose(value, [e[0] for e in expected], rtol=1e-4)
+
+
+def test_outside_a_batch_it_is_a_while_loop():
+    value, steps = count_down(jnp.array(100.0), jnp.array(0.5), jnp.array(1.0))
+    assert (float(value), int(steps)) == (0.78125, 7)
+
+
+def test_rows_that_are_done_are_not_computed_any_more():
+    """Of nine rows one goes on for long: the body then sees three rows, not nine."""
+    sizes = []
+
+    def body(carry, constants):
+        jax.debug.callback(lambda _: sizes.append(1), carry[0])
+        return carry[0] - 1.0, carry[1] + constants
+
+    def one(start):
+        return while_going(lambda c: c[0] > 0.0, body, (start, jnp.zeros(())), jnp.array(1.0))
+
+    start = jnp.array([1.0] * 8 + [40.0])
+    _, counted = jax.jit(jax.vmap(one))(start)
+    jax.effects_barrier()
+    np.testing.assert_array_equal(counted, start)
+    assert len(sizes) <= 9 * 2 + 3 * 40
