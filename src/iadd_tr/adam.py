@@ -3,6 +3,7 @@
 from typing import Any, TypeVar
 
 import jax
+import jax.numpy as jnp
 import optax
 from jaxtyping import Array, Float
 
@@ -21,3 +22,9 @@ def descend(
     """One step."""
     direction, moments = ADAM.update(gradient, moments)
     return jax.tree.map(lambda p, d: p - rate * d, value, direction), moments
+
+
+def clip_norm(gradient: Trained, limit: float) -> Trained:
+    """The gradient, shortened to a norm of `limit` where it is longer."""
+    factor = jnp.minimum(1.0, limit / (optax.tree.norm(gradient) + 1e-6))
+    return jax.tree.map(lambda g: g * factor, gradient)

@@ -25,8 +25,8 @@ def while_going(
     def over_rows(rows: int, batched: Any, carry: Carry, constants: Any) -> tuple[Carry, Any]:
         carry = jax.tree.map(lambda x, b: x if b else jnp.broadcast_to(x, (rows, *x.shape)), carry, batched[0])
         axes = jax.tree.map(lambda b: 0 if b else None, batched[1])
-        for size in (rows, -(-rows // SHRINK)) if rows >= SMALL else (rows,):
-            left = -(-rows // SHRINK) if size == rows >= SMALL else 0
+        few = -(-rows // SHRINK)
+        for size, left in ((rows, few), (few, 0)) if rows >= SMALL else ((rows, 0),):
             carry = _advance(going, body, carry, constants, axes, size, left)
         return carry, jax.tree.map(lambda _: True, carry)
 

@@ -37,6 +37,11 @@ def resize(buffer: Replay, limit: Int[Array, ""]) -> Replay:
     return Replay(buffer.rows, jnp.minimum(buffer.size, limit), position, limit)
 
 
+def grow(buffer: Replay) -> Replay:
+    """Let the ring use all the room there is: a resumed run may have been given more epochs than it had."""
+    return resize(buffer, jnp.array(buffer.rows.reward.size))
+
+
 def extend(buffer: Replay, rows: Transition, live: Bool[Array, " B"]) -> Replay:
     """Store the live rows of a batch, oldest first out; of more live rows than the ring holds the last ones stay."""
     rank = jnp.cumsum(live) - 1

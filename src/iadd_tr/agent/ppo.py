@@ -111,8 +111,7 @@ def improve(
 def update(state: State, rows: Batch, rate: Float[Array, ""], ppo: Ppo) -> tuple[State, Info]:
     """One step of Adam on one minibatch, the gradient's norm clipped."""
     gradient, info = jax.grad(loss, has_aux=True)(state.networks, rows, ppo)
-    norm = optax.tree.norm(gradient)
-    gradient = jax.tree.map(lambda g: g * jnp.minimum(1.0, ppo.gradient_norm / (norm + 1e-6)), gradient)
+    gradient = adam.clip_norm(gradient, ppo.gradient_norm)
     return State(*adam.descend(state.networks, state.moments, gradient, rate)), info
 
 

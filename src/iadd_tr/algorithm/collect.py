@@ -97,11 +97,9 @@ def store(problem: Problem, run: Run, memory: Memory, choice: Choice, step: Step
 
 
 def grow(problem: Problem, run: Run, memory: Memory) -> tuple[Memory, None]:
-    """Let the buffers use all their room: a resumed run may have been given more epochs than it had."""
+    """Let the buffers use all their room."""
     del problem, run
-    budget = jnp.array(memory.real.rows.reward.size)
-    zeros = None if memory.zeros is None else replay.resize(memory.zeros, budget)
-    return Memory(replay.resize(memory.real, budget), zeros), None
+    return Memory(replay.grow(memory.real), None if memory.zeros is None else replay.grow(memory.zeros)), None
 
 
 def mode(problem: Problem, run: Run, actor: MLP, observation: Float[Array, "E O"]) -> tuple[Float[Array, "E A"], None]:

@@ -123,8 +123,7 @@ def store(problem: Problem, run: Run, state: State, choice: Choice, step: Step) 
 def grow(problem: Problem, run: Run, state: State) -> tuple[State, None]:
     """Let the buffer use all its room."""
     del problem, run
-    real = replay.resize(state.real, jnp.array(state.real.rows.reward.size))
-    return eqx.tree_at(lambda s: s.real, state, real), None
+    return eqx.tree_at(lambda s: s.real, state, replay.grow(state.real)), None
 
 
 def improve(
@@ -166,7 +165,7 @@ def improve_policy(key: PRNGKey, state: State, problem: Problem) -> tuple[State,
 
 
 def imagine(key: PRNGKey, state: State, problem: Problem) -> Trajectory:
-    """Virtual steps from initial states; an episode that ended, or ran as long as the task's, starts again."""
+    """Virtual steps from initial states; an episode that ended starts again."""
     settings, count = problem.settings.slbo, problem.settings.slbo.virtual_environments
     start_key, step_key = jax.random.split(key)
     length = settings.virtual_steps // count

@@ -75,8 +75,7 @@ def fit(key: PRNGKey, model: Model, buffer: Replay, slbo: Slbo) -> tuple[Model, 
         net, moments = carry
         windows, live = draw_windows(key, buffer, slbo.model_batch, slbo.model_horizon)
         value, gradient = jax.value_and_grad(loss)(net, model, windows, live, slbo.weight_penalty)
-        norm = optax.tree.norm(gradient)
-        gradient = jax.tree.map(lambda g: g * jnp.minimum(1.0, slbo.model_norm / (norm + 1e-6)), gradient)
+        gradient = adam.clip_norm(gradient, slbo.model_norm)
         return adam.descend(net, moments, gradient, jnp.array(slbo.slbo_rate)), value
 
     carry, losses = jax.lax.scan(step, (model.net, model.moments), jax.random.split(key, slbo.model_updates))

@@ -1,6 +1,5 @@
-"""What both kinds of member share: their inputs' scale, their output, and the two functions that make one."""
+"""What both kinds of member share: their inputs' scale, their output, their weight decay."""
 
-from collections.abc import Callable
 from typing import Protocol, runtime_checkable
 
 import equinox as eqx
@@ -8,7 +7,6 @@ import jax.numpy as jnp
 from jaxtyping import Array, Float
 
 from iadd_tr.nets import MLP
-from iadd_tr.types import PRNGKey
 
 
 class Scale(eqx.Module):
@@ -49,9 +47,6 @@ class Member(Protocol):
     def weights(self) -> list[Float[Array, "I J"]]:
         """Weight matrices from input to output."""
         ...
-
-
-MakeMember = Callable[[PRNGKey], Member]
 
 
 def split_output(output: Float[Array, "B N"]) -> Prediction:

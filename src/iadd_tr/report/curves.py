@@ -5,11 +5,10 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-import matplotlib
+import matplotlib.pyplot as plt
 import numpy as np
 
-matplotlib.use("Agg")
-import matplotlib.pyplot as plt
+from iadd_tr.report import figures
 
 Curve = tuple[np.ndarray, np.ndarray, np.ndarray, int]  # steps, mean, deviation, seeds
 
@@ -43,8 +42,5 @@ def draw(lines: Sequence[dict[str, Any]], path: Path) -> None:
                 steps / 1000, mean - deviation, mean + deviation, color=line.get_color(), alpha=0.18, linewidth=0
             )
         axis.set(title=task, xlabel="environment steps (thousands)", ylabel="return")
-        axis.grid(alpha=0.25)
-        axis.spines[["top", "right"]].set_visible(False)
         axis.legend(frameon=False, loc="best")
-    figure.savefig(path, dpi=150)
-    plt.close(figure)
+    figures.save(figure, path)

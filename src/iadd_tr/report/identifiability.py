@@ -4,11 +4,10 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-import matplotlib
+import matplotlib.pyplot as plt
 import numpy as np
 
-matplotlib.use("Agg")
-import matplotlib.pyplot as plt
+from iadd_tr.report import figures
 
 
 def coverage(rows: Sequence[dict[str, Any]], path: Path) -> None:
@@ -58,9 +57,6 @@ def latents(rows: Sequence[dict[str, Any]], path: Path) -> None:
 
 
 def _finish(figure: Any, axis: Any, path: Path) -> None:
-    axis.grid(alpha=0.25)
-    axis.spines[["top", "right"]].set_visible(False)
     if axis.get_legend_handles_labels()[1]:
         axis.legend(frameon=False, loc="center right")
-    figure.savefig(path, dpi=150)
-    plt.close(figure)
+    figures.save(figure, path)

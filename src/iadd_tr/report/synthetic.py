@@ -4,14 +4,12 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-import matplotlib
+import matplotlib.pyplot as plt
 import numpy as np
 
+from iadd_tr.report import figures
 from iadd_tr.report.statistics import summarise
 from iadd_tr.study.synthetic import METRICS, TABLE_3
-
-matplotlib.use("Agg")
-import matplotlib.pyplot as plt
 
 PANELS = (
     ("mse_mid", "MSE of the post-intervention state", "log"),
@@ -44,11 +42,8 @@ def draw(table: Sequence[dict[str, Any]], path: Path) -> None:
         column = ("ratio", "mse_mid", "effect_pearson", "mse_next").index(metric)
         axis.plot([r[0] for r in TABLE_3], [r[column] for r in TABLE_3], "kx--", label="paper", linewidth=1, alpha=0.8)
         axis.set(title=title, xlabel="share of zero-action rows", yscale=scale)
-        axis.grid(alpha=0.25)
-        axis.spines[["top", "right"]].set_visible(False)
     axes[0].legend(frameon=False)
-    figure.savefig(path, dpi=150)
-    plt.close(figure)
+    figures.save(figure, path)
 
 
 def lines(table: Sequence[dict[str, Any]]) -> list[tuple[str, ...]]:

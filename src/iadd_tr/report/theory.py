@@ -4,12 +4,11 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-import matplotlib
-
-matplotlib.use("Agg")
 import matplotlib.pyplot as plt
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
+
+from iadd_tr.report import figures
 
 Rows = Sequence[dict[str, Any]]
 
@@ -99,11 +98,7 @@ def select(rows: Rows, **wanted: Any) -> list[dict[str, Any]]:
 
 
 def _finish(figure: Figure, path: Path, labelled: Axes, title: str, legend_columns: int) -> None:
-    for axis in figure.axes:
-        axis.grid(alpha=0.25)
-        axis.spines[["top", "right"]].set_visible(False)
     handles, labels = labelled.get_legend_handles_labels()
     figure.legend(handles, labels, loc="outside lower center", ncols=legend_columns, frameon=False)
     figure.suptitle(title)
-    figure.savefig(path, dpi=150)
-    plt.close(figure)
+    figures.save(figure, path)

@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import Any
 
 from iadd_tr.settings import GROUPS, Settings
-from iadd_tr.shell.errors import UserError
+from iadd_tr.shell.errors import UserError, require
 
 FREE = ("epochs", "evaluation_episodes", "checkpoint_every")  # may change when a run is resumed
 FREE_OPTIONS = [f"--{name.replace('_', '-')}" for name in FREE]
@@ -116,6 +116,4 @@ def check(settings: Settings) -> None:
             f"--zero-ratios belongs to iadd and iadd-tr; {settings.algo} keeps its own action sampling",
         ),
     ]
-    for holds, sentence in rules:
-        if not holds:
-            raise UserError(f"{sentence}.")
+    require(rules)

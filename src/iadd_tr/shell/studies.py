@@ -12,7 +12,7 @@ from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn, TimeRemainingColumn
 from rich.table import Table
 
-from iadd_tr.shell.errors import UserError
+from iadd_tr.shell.errors import UserError, require
 from iadd_tr.study.synthetic import Study
 
 
@@ -87,9 +87,7 @@ def check(study: Study) -> None:
         (study.latent_width >= 0, "--latent-width must be 0 or more"),
         (study.noise >= 0, "--noise must be 0 or more"),
     ]
-    for holds, sentence in rules:
-        if not holds:
-            raise UserError(f"{sentence}.")
+    require(rules)
 
 
 def make_folder(folder: Path) -> Path:
