@@ -3,7 +3,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from iadd_tr.loops import while_going
+from iadd_tr.loops import in_pairs, while_going
 
 
 def count_down(start, factor, shared):
@@ -55,3 +55,14 @@ def test_rows_that_are_done_are_not_computed_any_more():
     jax.effects_barrier()
     np.testing.assert_array_equal(counted, start)
     assert len(sizes) <= 9 * 2 + 3 * 40
+
+
+@pytest.mark.parametrize("count", [0, 1, 2, 5, 8])
+def test_in_pairs_every_index_comes_once_and_in_order(count):
+    def note(i, carry):
+        seen, at = carry
+        return seen.at[at].set(i), at + 1
+
+    seen, at = jax.jit(lambda n: in_pairs(n, note, (jnp.full(8, -1), jnp.array(0))))(jnp.array(count))
+    assert int(at) == count
+    np.testing.assert_array_equal(seen, [*range(count), *[-1] * (8 - count)])

@@ -3,7 +3,7 @@
 import itertools
 import math
 import time
-from collections import defaultdict
+from collections import defaultdict, deque
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -18,6 +18,7 @@ from iadd_tr.tasks.host import Host, Place
 from iadd_tr.tasks.task import Task
 from iadd_tr.types import Run, Step
 
+CONCURRENT = {"xla_gpu_command_buffer_scheduling_mode": "CONCURRENT"}  # kernels that do not wait for each other overlap
 SAMPLED = 10  # reports of stages that run at every step are kept from every tenth
 
 
@@ -97,7 +98,7 @@ class Batch:
         self.seconds: dict[str, float] = defaultdict(float)
         self.infos: dict[str, list[Any]] = defaultdict(list)
         self.on_step: Callable[[], None] = lambda: None
-        self._pending: tuple[str, Any] | None = None
+        self._pending: deque[tuple[str, Any]] = deque()
 
     def __call__(self, stage: Stage, *arguments: Any) -> Any:
         """Launch a stage; its info is kept for the epoch's report."""
@@ -109,21 +110,19 @@ class Batch:
         if stage.wait:
             jax.block_until_ready(output)
         elif info is not None:  # small, and ready when the output is
-            self._pending = (stage.name, info)
+            self._pending.append((stage.name, info))
         if info is not None and (stage.wait or arguments[0] % SAMPLED == 0):
             self.infos[stage.name].append(info)
         self.seconds[stage.name] += time.perf_counter() - start
         return output
 
-    def settle(self) -> None:
-        """Wait for the updates under way, and count the wait as theirs."""
-        if self._pending is None:
-            return
-        name, info = self._pending
-        start = time.perf_counter()
-        jax.block_until_ready(info)
-        self.seconds[name] += time.perf_counter() - start
-        self._pending = None
+    def settle(self, leave: int = 0) -> None:
+        """Wait for the updates under way, but for the last so many, and count the wait as theirs."""
+        while len(self._pending) > leave:
+            name, info = self._pending.popleft()
+            start = time.perf_counter()
+            jax.block_until_ready(info)
+            self.seconds[name] += time.perf_counter() - start
 
     @property
     def observations(self) -> np.ndarray:
@@ -136,8 +135,11 @@ class Batch:
         return range(epoch * length, (epoch + 1) * length, math.prod(self.shape[1:]))
 
     def execute(self, choice: Any) -> Step:
-        """Step every run's environments with their chosen actions."""
+        """Step every run's environments with their chosen actions while the device improves the agents."""
+        self.settle(leave=1)
+        start = time.perf_counter()
         actions = np.asarray(choice.action)
+        self.seconds["act"] += time.perf_counter() - start
         start = time.perf_counter()
         step = self.host.step(actions.reshape(-1, actions.shape[-1]))
         self.seconds["environment"] += time.perf_counter() - start
@@ -182,7 +184,8 @@ def over_runs(problem: Problem, stage: Stage, mesh: Mesh | None) -> Any:
 
     program.__name__ = stage.function.__name__
     donated = tuple(stage.shared + 1 + position for position in stage.donate)
-    return jax.jit(program, donate_argnums=donated)
+    options = CONCURRENT if jax.default_backend() == "gpu" else None
+    return jax.jit(program, donate_argnums=donated, compiler_options=options)
 
 
 def make_mesh(runs: int) -> Mesh | None:

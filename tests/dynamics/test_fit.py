@@ -211,7 +211,7 @@ def plain_fit(key, start, buffer: Replay, rate: float):
         for i in range(5):
             rows = replay.take(buffer.rows, boot[:, order[(16 * i + np.arange(16)) % 80]])
             step_key = jax.random.fold_in(batch_key, i)
-            parameters, optimiser, _ = gradient_step(
+            parameters, optimiser = gradient_step(
                 step_key, parameters, optimiser, scale, rows, jnp.array(rate), noise_width=0, learn_ending=False
             )
         epoch, stale = epoch + 1, stale + 1

@@ -69,11 +69,12 @@ class Noise(eqx.Module):
 
 
 def improve(key: PRNGKey, state: State, rows: Transition, run: Run, agent: Agent) -> tuple[State, Info]:
-    """An update for each of the U batches in `rows`, all noise drawn beforehand, and the means of what they report."""
+    """An update for each of the U batches in `rows`, all noise drawn beforehand; the last one reports."""
     next_key, key = jax.random.split(key)
     noise = Noise(jax.random.normal(next_key, rows.action.shape), jax.random.normal(key, rows.action.shape))
-    state, info = jax.lax.scan(lambda state, x: update(x[0], state, x[1], run, agent), state, (noise, rows))
-    return state, jax.tree.map(jnp.mean, info)
+    before, last = (jax.tree.map(lambda x, part=part: x[part], (noise, rows)) for part in (slice(-1), -1))
+    state, _ = jax.lax.scan(lambda state, x: (update(x[0], state, x[1], run, agent)[0], None), state, before)
+    return update(last[0], state, last[1], run, agent)
 
 
 def update(noise: Noise, state: State, rows: Transition, run: Run, agent: Agent) -> tuple[State, Info]:

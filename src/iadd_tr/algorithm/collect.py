@@ -108,8 +108,8 @@ def mode(problem: Problem, run: Run, actor: MLP, observation: Float[Array, "E O"
     return policy.mode(actor, observation), None
 
 
-EXPLORE = Stage("act", explore, shared=1)
-ACT = Stage("act", act, shared=1)
+EXPLORE = Stage("act", explore, shared=1, wait=False)
+ACT = Stage("act", act, shared=1, wait=False)
 STORE = Stage("act", store, donate=(0,), wait=False)
 GROW = Stage("init", grow, donate=(0,))
 MODE = Stage("evaluation", mode)

@@ -11,7 +11,7 @@ from iadd_tr.dynamics import ensemble as ensembles
 from iadd_tr.dynamics.ensemble import Ensemble, Parameters
 from iadd_tr.dynamics.member import Prediction, Scale, decay_loss
 from iadd_tr.gaussian import gaussian_nll
-from iadd_tr.loops import while_going
+from iadd_tr.loops import in_pairs, while_going
 from iadd_tr.replay import Replay
 from iadd_tr.settings import Model
 from iadd_tr.types import PRNGKey, Transition
@@ -19,6 +19,7 @@ from iadd_tr.types import PRNGKey, Transition
 HOLDOUT_CAP = 5000
 HOLDOUT_CHUNK = 1000
 BOUND_WEIGHT = 0.01
+Trained = tuple[Parameters, optax.OptState]
 
 
 class Info(eqx.Module):
@@ -26,7 +27,6 @@ class Info(eqx.Module):
 
     epochs: Int[Array, ""]
     holdout_error: Float[Array, ""]  # mean squared error of the elites' means
-    loss: Float[Array, ""]
 
 
 class Extra(eqx.Module):
@@ -71,7 +71,6 @@ class Progress(eqx.Module):
     best_error: Float[Array, " M"]
     stale: Int[Array, ""]
     epoch: Int[Array, ""]
-    loss: Float[Array, ""]
 
 
 def fit(
@@ -96,17 +95,13 @@ def fit(
         order_key, batch_key = jax.random.split(jax.random.fold_in(data.key, progress.epoch))
         order = shuffle_live(order_key, data.split.order.size, data.split.train)
 
-        def step(i: Int[Array, ""], carry):
-            parameters, optimiser, _ = carry
+        def step(i: Int[Array, ""], carry: Trained) -> Trained:
             position = order[(i * model.fit_batch + jnp.arange(model.fit_batch)) % data.split.train]
             row_key, noise_key = jax.random.split(jax.random.fold_in(batch_key, i))
             rows = minibatch(row_key, data.rows, data.boot[:, position], data.extra)
-            return gradient_step(
-                noise_key, parameters, optimiser, data.scale, rows, data.rate, ensemble.noise_width, learn_ending
-            )
+            return gradient_step(noise_key, *carry, data.scale, rows, data.rate, ensemble.noise_width, learn_ending)
 
-        carry = (progress.parameters, progress.optimiser, progress.loss)
-        parameters, optimiser, loss = jax.lax.fori_loop(0, data.steps, step, carry)
+        parameters, optimiser = in_pairs(data.steps, step, (progress.parameters, progress.optimiser))
         error = holdout_error(parameters, data.scale, data.rows, data.split, data.pace, ensemble.noise_width)
         improved = error < 0.99 * progress.best_error
         return Progress(
@@ -116,7 +111,6 @@ def fit(
             jnp.where(improved, error, progress.best_error),
             jnp.where(jnp.any(improved), 0, progress.stale + 1),
             progress.epoch + 1,
-            loss,
         )
 
     def going(progress: Progress) -> Bool[Array, ""]:
@@ -129,12 +123,11 @@ def fit(
         jnp.full(model.members, jnp.inf),
         jnp.zeros((), int),
         jnp.zeros((), int),
-        jnp.zeros(()),
     )
     data = Data(epoch_key, buffer.rows, split, boot, scale, rate, steps, pace, extra)
     end = while_going(going, epoch, start, data)
     elites = jnp.argsort(end.best_error)[: model.elites]
-    info = Info(end.epoch, jnp.mean(end.best_error[elites]), end.loss)
+    info = Info(end.epoch, jnp.mean(end.best_error[elites]))
     return Ensemble(end.best, end.optimiser, scale, elites, ensemble.noise_width), info
 
 
@@ -195,11 +188,11 @@ def gradient_step(
     rate: Float[Array, ""],
     noise_width: int,
     learn_ending: bool,
-) -> tuple[Parameters, optax.OptState, Float[Array, ""]]:
+) -> Trained:
     """One step of Adam on all members."""
     noise = jax.random.normal(key, (*rows.reward.shape, noise_width))
-    value, gradient = jax.value_and_grad(loss)(parameters, scale, rows, noise, learn_ending)
-    return *adam.descend(parameters, optimiser, gradient, rate), value
+    gradient = jax.grad(loss)(parameters, scale, rows, noise, learn_ending)
+    return adam.descend(parameters, optimiser, gradient, rate)
 
 
 def loss(
