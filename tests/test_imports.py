@@ -12,7 +12,7 @@ LAYERS = [
     ["experiment"],
     ["algorithm"],
     ["training"],
-    ["study"],
+    ["study", "bench"],
     ["report"],
     ["shell"],
 ]

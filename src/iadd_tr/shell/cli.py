@@ -1,4 +1,4 @@
-"""The command line: train, evaluate, plot, study."""
+"""The command line: train, evaluate, plot, study, bench."""
 
 import argparse
 import json
@@ -54,9 +54,9 @@ class Plot:
 def main(argv: Sequence[str] | None = None) -> None:
     """Run a command; a mistake the user can mend ends with one sentence and exit code 2."""
     arguments = list(sys.argv[1:] if argv is None else argv)
-    commands = {"train": train, "evaluate": evaluate, "plot": plot, "study": study}
+    commands = {"train": train, "evaluate": evaluate, "plot": plot, "study": study, "bench": bench}
     if not arguments or arguments[0] not in commands:
-        usage = "usage: iadd-tr {train,evaluate,plot,study} …   (iadd-tr COMMAND --help says more)"
+        usage = "usage: iadd-tr {train,evaluate,plot,study,bench} …   (iadd-tr COMMAND --help says more)"
         print(usage, file=sys.stdout if arguments[:1] in ([], ["--help"], ["-h"]) else sys.stderr)
         raise SystemExit(0 if arguments[:1] in (["--help"], ["-h"]) else 2)
     from iadd_tr.tasks.task import TaskError
@@ -172,6 +172,12 @@ def study(arguments: list[str]) -> None:
     cache_compilations()
     kind, command = studies.STUDIES[arguments[0]]
     command(parse(kind, arguments[1:], f"study {arguments[0]}"))
+
+
+def bench(arguments: list[str]) -> None:
+    from iadd_tr.shell import bench
+
+    bench.bench(parse(bench.Bench, arguments, "bench"))
 
 
 def cache_compilations() -> None:

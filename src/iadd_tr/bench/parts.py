@@ -1,0 +1,193 @@
+"""The parts of the loop, each timed through the product's own stages and set beside its floor."""
+
+import time
+from collections.abc import Sequence
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from iadd_tr.algorithm import mbpo
+from iadd_tr.bench import floors, full
+from iadd_tr.bench.floors import Rates, Work, median_seconds
+from iadd_tr.dynamics import fit
+from iadd_tr.experiment import Batch, Problem, Stage
+from iadd_tr.settings import Algorithm, imagined_limit, rollout_length, rollouts_per_fit
+from iadd_tr.types import Run
+
+Row = dict[str, Any]
+STEP_EPOCHS = 5  # epochs of the fit that gives the time of one gradient step
+EPISODE = 1000  # steps of an evaluation, at most
+
+
+def row(part: str, what: str, seconds: float, floor: float, **more: Any) -> Row:
+    """A line of the table."""
+    return {
+        "part": part, "what": what, "milliseconds": 1e3 * seconds, "floor": 1e3 * floor, "ratio": seconds / floor,
+        "peak_gib": peak_memory(), **more,
+    }  # fmt: skip
+
+
+def peak_memory() -> float:
+    """GiB that this process has held on the device at most; nothing where the device does not say."""
+    statistics = jax.local_devices()[0].memory_stats() or {}
+    return statistics.get("peak_bytes_in_use", float("nan")) / 2**30
+
+
+def updates(rates: Rates, runs: Sequence[int], repeats: int) -> list[Row]:
+    """One update of the agents on Hopper, without and with TR."""
+    collected = full.collect("hopper", 5000, 1)
+    found = []
+    for count in runs:
+        for beta in (0.0, 1.0):
+            settings = full.preset("hopper", "mbpo", count, betas=(beta,), horizon=(1, 1, 0, 1), epochs=1)
+            batch = full.batch_of(settings)
+            state = full.fresh(batch, collected)
+            imagined = full.filled(state.imagined, collected)
+            agent = [state.agent]
+
+            def improve(batch=batch, agent=agent, real=state.memory.real, imagined=imagined) -> Any:
+                agent[0] = batch(mbpo.IMPROVE, 0, agent[0], real, imagined)
+                return agent[0]
+
+            each = median_seconds(improve, repeats) / settings.loop.updates_per_step
+            floor = floors.update(batch.problem, beta > 0).times(count).seconds(rates)
+            label = f"{count} run{'s' * (count > 1)}, {'with' if beta else 'without'} TR"
+            found.append(row("update", label, each, floor, runs=count, beta=beta))
+    return found
+
+
+def fit_main(problem: Problem, step: Any, collected: Any, run: Run, models: mbpo.Models, memory: Any) -> Any:
+    """The main model's fit alone, whichever member it has."""
+    ensemble, info = fit.fit(
+        run.at(3, step), models.main, memory.real, collected, run.model_rate, problem.settings.model, False
+    )
+    return mbpo.Models(ensemble, models.zero), info
+
+
+FIT_MAIN = Stage("fit", fit_main, shared=2, donate=(0,))
+
+
+def timed_fit(batch: Batch, stage: Stage, rows: int, models: mbpo.Models, memory: Any) -> tuple[Any, float, Any]:
+    """A fit, its seconds, and what it says."""
+    start = time.perf_counter()
+    models = batch(stage, 1, rows, models, memory)
+    return models, time.perf_counter() - start, batch.infos["fit"][-1]
+
+
+def gradient_steps(rates: Rates, runs: int, rows: int) -> list[Row]:
+    """One gradient step of the ensemble on Hopper, as a share of a fit of a few epochs."""
+    collected = full.collect("hopper", rows, 1)
+    found = []
+    members: dict[str, Algorithm] = {"monolith": "mbpo", "two-stage": "iadd"}
+    for name, algo in members.items():
+        settings = full.preset(
+            "hopper", algo, runs, warm_up=rows, epochs=1, fit_epochs=STEP_EPOCHS, patience=STEP_EPOCHS
+        )
+        batch = full.batch_of(settings)
+        state = full.fresh(batch, collected)
+        models, _, _ = timed_fit(batch, FIT_MAIN, rows, state.models, state.memory)
+        _, seconds, _ = timed_fit(batch, FIT_MAIN, rows, models, state.memory)
+        each = seconds / STEP_EPOCHS / steps_per_epoch(batch.problem, rows)
+        floor = floors.gradient_step(batch.problem).times(runs).seconds(rates)
+        found.append(row("gradient step", f"{runs} runs, {name}", each, floor, runs=runs, member=name))
+    return found
+
+
+def steps_per_epoch(problem: Problem, rows: int) -> int:
+    """Gradient steps of one epoch of a fit."""
+    training = rows - int(fit.holdout_count(jnp.array(rows)))
+    return -(-training // problem.settings.model.fit_batch)
+
+
+def fits(rates: Rates, runs: int, sizes: Sequence[int], workers: int) -> list[Row]:
+    """One whole fit on Hopper, continued from a fit to the same rows."""
+    collected = full.collect("hopper", max(sizes), workers)
+    batch = full.batch_of(full.preset("hopper", "mbpo", runs, warm_up=max(sizes), epochs=1))
+    found = []
+    for size in sizes:
+        state = full.fresh(batch, jax.tree.map(lambda x, size=size: x[:size], collected))
+        models, _, _ = timed_fit(batch, mbpo.FIT, size, state.models, state.memory)
+        _, seconds, info = timed_fit(batch, mbpo.FIT, size, models, state.memory)
+        per_run = np.asarray(info.epochs)
+        steps = float(per_run.sum()) * steps_per_epoch(batch.problem, size)
+        floor = floors.gradient_step(batch.problem).times(steps).seconds(rates)
+        what = f"{runs} runs, {size} rows"
+        found.append(row("fit", what, seconds, floor, rows=size, fit_epochs=per_run.tolist()))
+    return found
+
+
+def rollouts(rates: Rates, runs: int, horizons: Sequence[int], repeats: int) -> list[Row]:
+    """Imagined rows of Hopper."""
+    collected = full.collect("hopper", 5000, 1)
+    batch = full.batch_of(full.preset("hopper", "mbpo", runs, epochs=1, horizon=(1, max(horizons), -1, 0)))
+    state = full.fresh(batch, collected)
+    settings, found, imagined = batch.problem.settings, [], [state.imagined]
+    fixed = state.agent.actor.value, state.models.main, state.memory.real
+    for horizon in horizons:
+
+        def imagine(horizon=horizon) -> Any:
+            imagined[0] = batch(mbpo.IMAGINE, 0, horizon, imagined_limit(settings.loop, horizon), *fixed, imagined[0])
+            return imagined[0]
+
+        seconds = median_seconds(imagine, repeats)
+        rows = runs * horizon * rollouts_per_fit(settings.loop, settings.model)
+        floor = floors.imagined_row(batch.problem).times(rows).seconds(rates)
+        what = f"{runs} runs, horizon {horizon}"
+        found.append(row("rollout", what, seconds, floor, rows_per_second=rows / seconds))
+    return found
+
+
+def epochs(rates: Rates, task: str, runs: int, blocks: int, workers: int) -> list[Row]:
+    """Epochs of a preset at the beginning, in the middle and at the end of its schedule, and the sum of all."""
+    settings = full.preset(task, "mbpo", runs)
+    last = settings.loop.epochs - 1
+    collected = full.collect(task, full.seen(settings, last), workers)
+    batch = full.batch_of(settings)
+    found = [epoch(rates, batch, number, collected, blocks) for number in (0, last // 2, last)]
+    begin, middle, end = (line["milliseconds"] for line in found)
+    floor = np.trapezoid([line["floor"] for line in found], [0.0, 0.5, 1.0])
+    total = settings.loop.epochs * np.trapezoid([begin, middle, end], [0.0, 0.5, 1.0])
+    what = f"{task}, {runs} runs, all {last + 1} epochs"
+    whole = row("preset", what, total / 1e3, settings.loop.epochs * floor / 1e3)
+    return [*found, {**whole, "task": task, "end_over_beginning": end / begin}]
+
+
+def epoch(rates: Rates, batch: full.Part, number: int, collected: Any, blocks: int) -> Row:
+    """One epoch, timed over its first blocks, with an evaluation whose episodes are full."""
+    loop = batch.problem.settings.loop
+    batch.limit = 1  # compiles what the loop calls
+    state = mbpo.epoch(batch, full.advanced(batch, number, collected), number)
+    batch.limit = min(blocks * loop.fit_every, loop.epoch_length)
+    batch.report()
+    start = time.perf_counter()
+    state = mbpo.epoch(batch, state, number)
+    batch.settle()
+    seconds = time.perf_counter() - start
+    infos, parts = batch.report()
+    share = len(batch.steps(number)) / loop.epoch_length
+    stages = {name: value / share for name, value in parts.items()}
+    stages["evaluation"] = EPISODE * (stages["environment"] / loop.epoch_length + mode_seconds(batch, state))
+    what = f"{batch.problem.settings.task}, {len(batch.rows)} runs, epoch {number + 1}"
+    floor = work(batch, number, [info["epochs"] for info in infos["fit"]]).seconds(rates)
+    return row("epoch", what, seconds / share + stages["evaluation"], floor, stages=stages)
+
+
+def mode_seconds(batch: Batch, state: mbpo.State) -> float:
+    """One deterministic action of every run, fetched."""
+    observations = batch.observations[:, None]
+    return median_seconds(lambda: np.asarray(batch(mbpo.MODE, mbpo.acting(state), observations)), 20)
+
+
+def work(batch: Batch, number: int, fit_epochs: Sequence[float]) -> Work:
+    """What an epoch must do for all runs, given how many epochs their fits took."""
+    problem, runs = batch.problem, len(batch.rows)
+    loop, rows = problem.settings.loop, full.seen(problem.settings, number)
+    turns = loop.epoch_length // loop.fit_every
+    imagined = turns * rollout_length(loop, number) * rollouts_per_fit(loop, problem.settings.model)
+    steps = turns * sum(fit_epochs) * steps_per_epoch(problem, rows)
+    updates = runs * loop.epoch_length * loop.updates_per_step
+    agents = floors.update(problem, problem.settings.targeted).times(updates)
+    models = floors.gradient_step(problem).times(steps)
+    return agents.plus(models).plus(floors.imagined_row(problem).times(runs * imagined))
