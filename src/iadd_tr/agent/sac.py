@@ -10,6 +10,7 @@ from jaxtyping import Array, Float
 
 from iadd_tr import adam
 from iadd_tr.agent import critic, policy, targeted
+from iadd_tr.agent.targeted import Epsilon, Solved
 from iadd_tr.nets import MLP
 from iadd_tr.settings import Agent
 from iadd_tr.types import PRNGKey, Run, Transition
@@ -28,8 +29,8 @@ class State(eqx.Module):
     actor: Learner[MLP]
     critics: Learner[MLP]
     slow_critics: MLP
-    epsilon: Learner[MLP] | None  # the correction, where a run of the batch has beta > 0
-    slow_epsilon: MLP | None
+    epsilon: Learner[MLP] | Solved | None  # the correction, where a run of the batch has beta > 0
+    slow_epsilon: Epsilon | None
     log_temperature: Learner[Float[Array, ""]]
 
 
@@ -50,15 +51,22 @@ def init(key: PRNGKey, observations: int, actions: int, agent: Agent, with_targe
     """A fresh agent; targets start as copies."""
     actor_key, critic_key, epsilon_key = jax.random.split(key, 3)
     critics = critic.init(critic_key, observations, actions, agent.hidden)
-    epsilon = targeted.init(epsilon_key, actions, agent.epsilon_hidden) if with_targeting else None
+    epsilon = uncorrected(epsilon_key, actions, agent) if with_targeting else None
     return State(
         actor=learner(policy.init(actor_key, observations, actions, agent.hidden)),
         critics=learner(critics),
         slow_critics=critics,
-        epsilon=None if epsilon is None else learner(epsilon),
-        slow_epsilon=epsilon,
+        epsilon=epsilon,
+        slow_epsilon=None if epsilon is None else epsilon.value,
         log_temperature=learner(jnp.zeros(())),
     )
+
+
+def uncorrected(key: PRNGKey, actions: int, agent: Agent) -> Learner[MLP] | Solved:
+    """A correction of zero, about to be fitted."""
+    if agent.targeting == "solve":
+        return targeted.unsolved(actions, agent.epsilon_degree)
+    return learner(targeted.init(key, actions, agent.epsilon_hidden))
 
 
 class Noise(eqx.Module):
@@ -74,7 +82,11 @@ def improve(key: PRNGKey, state: State, rows: Transition, run: Run, agent: Agent
     noise = Noise(jax.random.normal(next_key, rows.action.shape), jax.random.normal(key, rows.action.shape))
     before, last = (jax.tree.map(lambda x, part=part: x[part], (noise, rows)) for part in (slice(-1), -1))
     state, _ = jax.lax.scan(lambda state, x: (update(x[0], state, x[1], run, agent)[0], None), state, before)
-    return update(last[0], state, last[1], run, agent)
+    state, info = update(last[0], state, last[1], run, agent)
+    if isinstance(state.epsilon, Solved):
+        epsilon = targeted.resolve(state.epsilon, run.beta, run.log_floor, agent.epsilon_ridge)
+        state = eqx.tree_at(lambda s: s.epsilon, state, epsilon)
+    return state, info
 
 
 def update(noise: Noise, state: State, rows: Transition, run: Run, agent: Agent) -> tuple[State, Info]:
@@ -97,6 +109,7 @@ def update_critics(
     (td_loss, value), gradient = jax.value_and_grad(critic.td_loss, has_aux=True)(
         state.critics.value, rows.observation, rows.action, target
     )
+    before = state.critics.value
     critics = descend(state.critics, gradient, run.agent_rate)
     slow = follow(state.slow_critics, critics.value, agent.polyak)
     state = eqx.tree_at(lambda s: (s.critics, s.slow_critics), state, (critics, slow))
@@ -104,13 +117,28 @@ def update_critics(
     if state.epsilon is None:
         return state, {**info, "targeted_loss": jnp.zeros(()), "correction": jnp.zeros(())}
 
+    if agent.epsilon_target == "online":
+        next_value = critic.values(before, rows.next_observation, next_action)
     next_adjusted = targeted.adjust(state.slow_epsilon, next_value, next_action, next_log_density, run.log_floor)
     adjusted_target = critic.bellman_target(rows.reward, discount, next_adjusted, bonus)
     (loss, shift), gradient = jax.value_and_grad(targeted.loss, has_aux=True)(
         state.epsilon.value, value, rows.action, rows.log_density, run.log_floor, adjusted_target
     )
-    gradient = jax.tree.map(lambda g: run.beta * g, gradient)
-    epsilon = descend(state.epsilon, gradient, run.targeted_rate)
+    if isinstance(state.epsilon, Solved):
+        discounts = discount[None] * jax.nn.one_hot(jnp.argmin(next_adjusted, axis=0), 2, axis=0)
+        residual = rows.reward + discount * bonus + jnp.sum(discounts * next_value, axis=0)
+        epsilon = targeted.observe(
+            state.epsilon,
+            (rows.action, rows.log_density),
+            (next_action, next_log_density),
+            residual[None] - value,
+            discounts,
+            run.log_floor,
+            agent.epsilon_decay,
+        )
+    else:
+        gradient = jax.tree.map(lambda g: run.beta * g, gradient)
+        epsilon = descend(state.epsilon, gradient, run.targeted_rate)
     slow_epsilon = follow(state.slow_epsilon, epsilon.value, agent.polyak)
     state = eqx.tree_at(lambda s: (s.epsilon, s.slow_epsilon), state, (epsilon, slow_epsilon))
     return state, {**info, "targeted_loss": loss, "correction": jnp.mean(jnp.abs(shift))}
@@ -129,7 +157,8 @@ def update_actor(noise: Noise, state: State, rows: Transition, run: Run) -> tupl
             jax.lax.stop_gradient(log_density),
             run.log_floor,
         )
-        return jnp.mean(temperature * log_density - jnp.min(adjusted, axis=0)), -jnp.mean(log_density)
+        least = jnp.minimum(*adjusted)  # jnp.min's gradient divides by how many equal it: none, if rounded elsewhere
+        return jnp.mean(temperature * log_density - least), -jnp.mean(log_density)
 
     (actor_loss, entropy), gradient = jax.value_and_grad(loss, has_aux=True)(state.actor.value)
     actor = descend(state.actor, gradient, run.agent_rate)
