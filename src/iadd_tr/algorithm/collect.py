@@ -6,6 +6,7 @@ from typing import Any
 import equinox as eqx
 import jax
 import jax.numpy as jnp
+import numpy as np
 from jaxtyping import Array, Bool, Float, Int
 
 from iadd_tr import replay
@@ -20,9 +21,9 @@ from iadd_tr.types import PRNGKey, Run, Step, Transition
 class Choice(eqx.Module):
     """An action about to be executed, and whether it is the reference action in place of the policy's."""
 
-    action: Float[Array, " A"]
-    log_density: Float[Array, ""]
-    replaced: Bool[Array, ""]
+    action: Float[Array, "*B A"]
+    log_density: Float[Array, "*B"]
+    replaced: Bool[Array, "*B"]
 
 
 class Memory(eqx.Module):
@@ -41,12 +42,15 @@ def init(problem: Problem) -> Memory:
 
 
 def warm_up(batch: Batch, state: Any) -> Any:
-    """Fill a fresh state's memory with rows of uniform actions."""
-    memory = state.memory
-    for step in range(batch.problem.settings.loop.warm_up):
-        choice = batch(EXPLORE, step)
-        memory = batch(STORE, memory, choice, batch.execute(choice))
-    return dataclasses.replace(state, memory=memory)
+    """Fill a fresh state's memory with rows of uniform actions, all drawn at once and stored together."""
+    count = batch.problem.settings.loop.warm_up
+    if count == 0:
+        return state
+    choices = batch(EXPLORE)
+    drawn = jax.device_get(choices)
+    steps = [batch.execute(jax.tree.map(lambda x, i=i: x[:, i], drawn)) for i in range(count)]
+    together = jax.tree.map(lambda *rows: np.stack(rows, axis=1), *steps)
+    return dataclasses.replace(state, memory=batch(STORE, state.memory, choices, together))
 
 
 def go_on(batch: Batch, state: Any) -> Any:
@@ -59,12 +63,16 @@ def acting(state: Any) -> MLP:
     return state.agent.actor.value
 
 
-def explore(problem: Problem, step: Int[Array, ""], run: Run) -> tuple[Choice, None]:
-    """A uniform action of the warm-up."""
-    action_key, replace_key = jax.random.split(run.at(1, step))
-    action = jax.random.uniform(action_key, (problem.task.actions,), minval=-1.0, maxval=1.0)
+def explore(problem: Problem, run: Run) -> tuple[Choice, None]:
+    """The uniform actions of the warm-up."""
     density = jnp.array(uniform_log_density(problem.task.actions), jnp.float32)
-    return replace(replace_key, problem, run, action, density), None
+
+    def one(step: Int[Array, ""]) -> Choice:
+        action_key, replace_key = jax.random.split(run.at(1, step))
+        action = jax.random.uniform(action_key, (problem.task.actions,), minval=-1.0, maxval=1.0)
+        return replace(replace_key, problem, run, action, density)
+
+    return jax.vmap(one)(jnp.arange(problem.settings.loop.warm_up)), None
 
 
 def act(
@@ -85,14 +93,16 @@ def replace(
 
 
 def store(problem: Problem, run: Run, memory: Memory, choice: Choice, step: Step) -> tuple[Memory, None]:
-    """Append a row to the buffer it belongs to."""
+    """Append a row, or several in the order they came, to the buffers they belong to."""
     del problem, run
     row = Transition(
         step.observation, choice.action, choice.log_density, step.reward, step.next_observation, step.discount
     )
-    rows = jax.tree.map(lambda x: x[None], row)
-    real = replay.extend(memory.real, rows, ~choice.replaced[None])
-    zeros = None if memory.zeros is None else replay.extend(memory.zeros, rows, choice.replaced[None])
+    rows, replaced = row, choice.replaced
+    if replaced.ndim == 0:
+        rows, replaced = jax.tree.map(lambda x: x[None], (row, replaced))
+    real = replay.extend(memory.real, rows, ~replaced)
+    zeros = None if memory.zeros is None else replay.extend(memory.zeros, rows, replaced)
     return Memory(real, zeros), None
 
 
@@ -108,7 +118,7 @@ def mode(problem: Problem, run: Run, actor: MLP, observation: Float[Array, "E O"
     return policy.mode(actor, observation), None
 
 
-EXPLORE = Stage("act", explore, shared=1, wait=False)
+EXPLORE = Stage("act", explore)
 ACT = Stage("act", act, shared=1, wait=False)
 STORE = Stage("act", store, donate=(0,), wait=False)
 GROW = Stage("init", grow, donate=(0,))

@@ -89,7 +89,10 @@ def check(settings: Settings) -> None:
             settings.algo in ("ppo", "slbo") or loop.warm_up >= 10,
             "--warm-up must be 10 or more, so that there is something to fit",
         ),
-        (loop.fit_every > 0 and loop.epoch_length % loop.fit_every == 0, "--fit-every must divide --epoch-length"),
+        (
+            settings.algo in ("sac", "ppo", "slbo") or loop.epoch_length % max(loop.fit_every, 1) == 0,
+            "--fit-every must divide --epoch-length",
+        ),
         (0 <= loop.real_share <= 1, "--real-share must lie in [0, 1]"),
         (len(loop.horizon) == 4 and loop.horizon[2] < loop.horizon[3], "--horizon must be x,y,a,b with a < b"),
         (len(loop.horizon) == 4 and 1 <= loop.horizon[0] <= loop.horizon[1], "--horizon must have 1 <= x <= y"),
