@@ -1,0 +1,122 @@
+"""Tables from the raw blocks of `peers.json`: medians over rounds, and ratios within each round."""
+
+from collections.abc import Callable, Sequence
+from statistics import median
+from typing import Any
+
+Block = dict[str, float]
+Round = dict[str, Block]
+Table = tuple[str, tuple[str, ...], list[tuple[str, ...]]]
+OURS = "iadd-tr"
+
+
+def tables(result: dict[str, Any]) -> list[Table]:
+    """A title, columns and rows for each contest."""
+    sac, mbpo = result["sac"]["rounds"], result["mbpo"]["rounds"]
+    return [speeds(sac), paces(mbpo), units(mbpo)]
+
+
+def speeds(rounds: Sequence[Round]) -> Table:
+    """SAC: updates per second, and how many times as many we make."""
+    rows = [
+        (name, spread(values(rounds, name, updates_per_second), 0), spread(ratios(rounds, name, updates_per_second)))
+        for name in rounds[0]
+    ]
+    title = "SAC on Hopper, 20 updates per step: median over rounds (lowest – highest)"
+    return title, ("", "updates per second", f"{OURS} ÷ it"), rows
+
+
+def paces(rounds: Sequence[Round]) -> Table:
+    """MBPO: seconds per environment step, and how many times as many steps we make."""
+    rows = [
+        (
+            name,
+            spread(values(rounds, name, lambda b: b["seconds"] / b["steps"]), 3),
+            spread(ratios(rounds, name, steps_per_second)),
+            spread(ratios(at_our_fits(rounds), name, steps_per_second)),
+        )
+        for name in rounds[0]
+    ]
+    title = "MBPO on Hopper, 20 updates and 400 rollouts per step, a fit every 250"
+    return (
+        title,
+        ("", "seconds per step", f"{OURS} ÷ it, steps per second", "with as many gradient steps per fit"),
+        rows,
+    )
+
+
+def units(rounds: Sequence[Round]) -> Table:
+    """MBPO: what each piece of work costs; an update stands for all that is neither fit nor rollout."""
+    measures: dict[str, tuple[Callable[[Block], float], int]] = {
+        "ms per gradient step of the ensemble": (lambda b: 1e3 * b["fit_seconds"] / b["gradient_steps"], 2),
+        "ms per agent update, acting and stepping included": (lambda b: 1e3 * rest(b) / b["updates"], 2),
+        "µs per imagined row": (lambda b: 1e6 * b["rollout_seconds"] / b["imagined_rows"], 2),
+        "epochs per fit": (lambda b: b["fit_epochs"], 0),
+        "gradient steps per fit": (lambda b: b["gradient_steps"], 0),
+    }
+    rows = [
+        (label, *(spread(values(rounds, name, measure), digits) for name in rounds[0]))
+        for label, (measure, digits) in measures.items()
+    ]
+    return "MBPO on Hopper, where the time goes", ("", *rounds[0]), rows
+
+
+def at_our_fits(rounds: Sequence[Round]) -> list[Round]:
+    """The rounds as they would be if every fit had made as many gradient steps as ours, at each one's own cost."""
+
+    def scaled(block: Block, wanted: float) -> Block:
+        fit = block["fit_seconds"] * wanted / block["gradient_steps"]
+        return block | {"seconds": block["seconds"] - block["fit_seconds"] + fit}
+
+    return [{name: scaled(block, one[OURS]["gradient_steps"]) for name, block in one.items()} for one in rounds]
+
+
+def values(rounds: Sequence[Round], name: str, measure: Callable[[Block], float]) -> list[float]:
+    return [measure(one[name]) for one in rounds]
+
+
+def ratios(rounds: Sequence[Round], name: str, rate: Callable[[Block], float]) -> list[float]:
+    """Our rate over another's, within each round."""
+    return [rate(one[OURS]) / rate(one[name]) for one in rounds]
+
+
+def updates_per_second(block: Block) -> float:
+    return block["updates"] / block["seconds"]
+
+
+def steps_per_second(block: Block) -> float:
+    return block["steps"] / block["seconds"]
+
+
+def rest(block: Block) -> float:
+    """Seconds that are neither fit nor rollout."""
+    return block["seconds"] - block["fit_seconds"] - block["rollout_seconds"]
+
+
+def spread(sample: Sequence[float], digits: int = 2) -> str:
+    """Median (lowest – highest)."""
+    return f"{median(sample):.{digits}f} ({min(sample):.{digits}f} – {max(sample):.{digits}f})"
+
+
+def markdown(result: dict[str, Any]) -> str:
+    """The tables with the command, the machine and the versions."""
+    machine = result["machine"]
+    lines = [
+        "# Beside its peers",
+        "",
+        f"`{result['command']}` on {result['date']}, {machine['cpu']}, {machine['cores']} cores, {machine['system']}.",
+        "The workers of a table take turns, block by block; compilation and warm-up are not timed.",
+    ]
+    for title, columns, rows in tables(result):
+        lines += [
+            "",
+            f"## {title}",
+            "",
+            *(f"| {' | '.join(row)} |" for row in (columns, ["---"] * len(columns), *rows)),
+        ]
+    lines += ["", "## Versions and threads", ""]
+    for contest in ("sac", "mbpo"):
+        for name, entrant in result[contest]["entrants"].items():
+            facts = {**entrant["versions"], **{f"threads/{key}": value for key, value in entrant["threads"].items()}}
+            lines.append(f"- {contest}, {name}: {', '.join(f'{key} {value}' for key, value in facts.items())}")
+    return "\n".join(lines) + "\n"
