@@ -22,8 +22,7 @@ def speeds(rounds: Sequence[Round]) -> Table:
         (name, spread(values(rounds, name, updates_per_second), 0), spread(ratios(rounds, name, updates_per_second)))
         for name in rounds[0]
     ]
-    title = "SAC on Hopper, 20 updates per step: median over rounds (lowest – highest)"
-    return title, ("", "updates per second", f"{OURS} ÷ it"), rows
+    return "SAC on Hopper", ("", "updates per second", f"{OURS} ÷ it"), rows
 
 
 def paces(rounds: Sequence[Round]) -> Table:
@@ -99,14 +98,8 @@ def spread(sample: Sequence[float], digits: int = 2) -> str:
 
 
 def markdown(result: dict[str, Any]) -> str:
-    """The tables with the command, the machine and the versions."""
-    machine = result["machine"]
-    lines = [
-        "# Beside its peers",
-        "",
-        f"`{result['command']}` on {result['date']}, {machine['cpu']}, {machine['cores']} cores, {machine['system']}.",
-        "The workers of a table take turns, block by block; compilation and warm-up are not timed.",
-    ]
+    """The tables with what was done, the command, the machine and the versions."""
+    lines = ["# Beside its peers", "", *setting(result)]
     for title, columns, rows in tables(result):
         lines += [
             "",
@@ -120,3 +113,21 @@ def markdown(result: dict[str, Any]) -> str:
             facts = {**entrant["versions"], **{f"threads/{key}": value for key, value in entrant["threads"].items()}}
             lines.append(f"- {contest}, {name}: {', '.join(f'{key} {value}' for key, value in facts.items())}")
     return "\n".join(lines) + "\n"
+
+
+def setting(result: dict[str, Any]) -> list[str]:
+    """What the numbers are of."""
+    machine, plan = result["machine"], result["mbpo"]["entrants"][OURS]["plan"]
+    rounds = {contest: len(result[contest]["rounds"]) for contest in ("sac", "mbpo")}
+    return [
+        f"`{result['command']}`, {result['date']}, commit {result['commit'][:12]}, {machine['cpu']}, "
+        f"{machine['cores']} cores, {machine['system']}, load {machine['load']} before the start.",
+        "",
+        f"Everyone makes {plan['updates_per_step']} updates per environment step of Hopper-v5 with batches of 256 and "
+        "two hidden layers of 256. MBPO has 7 members of 4 × 200, 5 elites, batches of 256, 400 rollouts of one step "
+        f"per environment step and a fit every {plan['fit_every']} steps; the first timed fit is everyone's second. "
+        f"The workers take turns, block by block ({rounds['sac']} rounds of SAC, {rounds['mbpo']} of MBPO); "
+        "compilation, warm-up and evaluation are not timed. Numbers are medians over rounds (lowest – highest), and "
+        "ratios are taken within a round. A fit ends when its holdout error does, so the number of gradient steps "
+        "differs; the last column of the MBPO table scales every fit to as many as ours made.",
+    ]
