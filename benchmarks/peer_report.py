@@ -19,10 +19,15 @@ def tables(result: dict[str, Any]) -> list[Table]:
 def speeds(rounds: Sequence[Round]) -> Table:
     """SAC: updates per second, and how many times as many we make."""
     rows = [
-        (name, spread(values(rounds, name, updates_per_second), 0), spread(ratios(rounds, name, updates_per_second)))
+        (
+            name,
+            spread(values(rounds, name, updates_per_second), 0),
+            spread(values(rounds, name, cores_in_use)),
+            spread(ratios(rounds, name, updates_per_second)),
+        )
         for name in rounds[0]
     ]
-    return "SAC on Hopper", ("", "updates per second", f"{OURS} ÷ it"), rows
+    return "SAC on Hopper", ("", "updates per second", "cores in use", f"{OURS} ÷ it"), rows
 
 
 def paces(rounds: Sequence[Round]) -> Table:
@@ -31,15 +36,21 @@ def paces(rounds: Sequence[Round]) -> Table:
         (
             name,
             spread(values(rounds, name, lambda b: b["seconds"] / b["steps"]), 3),
+            spread(values(rounds, name, cores_in_use)),
             spread(ratios(rounds, name, steps_per_second)),
             spread(ratios(at_our_fits(rounds), name, steps_per_second)),
         )
         for name in rounds[0]
     ]
-    title = "MBPO on Hopper, 20 updates and 400 rollouts per step, a fit every 250"
     return (
-        title,
-        ("", "seconds per step", f"{OURS} ÷ it, steps per second", "with as many gradient steps per fit"),
+        "MBPO on Hopper",
+        (
+            "",
+            "seconds per step",
+            "cores in use",
+            f"{OURS} ÷ it, steps per second",
+            "with as many gradient steps per fit",
+        ),
         rows,
     )
 
@@ -85,6 +96,10 @@ def updates_per_second(block: Block) -> float:
 
 def steps_per_second(block: Block) -> float:
     return block["steps"] / block["seconds"]
+
+
+def cores_in_use(block: Block) -> float:
+    return block["processor_seconds"] / block["seconds"]
 
 
 def rest(block: Block) -> float:
