@@ -107,15 +107,13 @@ class Worker:
         return UserError(f"The worker of {self.name} stopped ({lines[-1]}); the whole story is in '{self.log}'.")
 
 
-def hold(
-    contest: Contest, pythons: dict[str, Path], logs: Path, advance: Callable[[], None] = lambda: None
-) -> dict[str, Any]:
+def hold(contest: Contest, pythons: dict[str, Path], logs: Path, advance: Callable[[], None]) -> dict[str, Any]:
     """Start the workers one after the other, then let them take turns; what each is, and its blocks by round."""
     with ExitStack() as stack:
         workers, entrants, rounds = [], {}, []
         for entrant in contest.entrants:
             python = Path(sys.executable) if entrant.environment is None else pythons[entrant.environment]
-            log = logs / f"{contest.algo}-{entrant.worker}-{entrant.runs}.log"
+            log = logs / f"{contest.algo}-{entrant.environment or 'ours'}-{entrant.runs}.log"
             worker = stack.enter_context(Worker(python, entrant, contest.plan(entrant), log))
             entrants[entrant.name] = worker.answer() | {"plan": contest.plan(entrant)}
             worker.answer()  # ready
