@@ -10,7 +10,6 @@ import jax.numpy as jnp
 import numpy as np
 
 from iadd_tr.dynamics import ensemble
-from iadd_tr.dynamics.stages import Stages
 from iadd_tr.experiment import Problem
 
 FLOAT = 4
@@ -28,7 +27,7 @@ class Work(NamedTuple):
     operations: float
     bytes: float
 
-    def times(self, count: float) -> "Work":
+    def times(self, count: float | int) -> "Work":
         return Work(self.operations * count, self.bytes * count)
 
     def plus(self, other: "Work") -> "Work":
@@ -95,18 +94,22 @@ def member_weights(problem: Problem) -> tuple[int, int, int]:
     task, model = problem.task, problem.settings.model
     reference = jnp.array(task.anchor) if problem.settings.two_stage else None
     key = jax.random.key(0)
-    shapes = jax.eval_shape(lambda: ensemble.init(key, model, task.observations, task.actions, reference))
-    members = shapes.parameters.members
-    sizes = [int(np.prod(w.shape[1:])) for w in members.weights()]
-    twice = isinstance(members, Stages) and members.form == "smooth"
-    return sum(sizes), sizes[0], sum(sizes[: len(members.intervention.layers)]) if twice else 0
+
+    def one() -> list[jax.Array]:
+        members = ensemble.init(key, model, task.observations, task.actions, reference).parameters.members
+        return jax.tree.map(lambda x: x[0], members).weights()
+
+    sizes = [matrix.size for matrix in jax.eval_shape(one)]
+    twice = problem.settings.two_stage and model.form == "smooth"
+    return sum(sizes), sizes[0], sum(sizes[: model.depths[0] + 1]) if twice else 0
 
 
 def gradient_step(problem: Problem) -> Work:
     """One step of one run's ensemble: every member forward and back on its own rows, and Adam."""
     model = problem.settings.model
     every, first, again = member_weights(problem)
-    operations = model.members * model.fit_batch * 2.0 * (3 * every - first + 3 * again)
+    row = 2.0 * (3 * (every + again) - first * (2 if again else 1))
+    operations = model.members * model.fit_batch * row
     return Work(operations, FLOAT * 6.0 * model.members * every)
 
 

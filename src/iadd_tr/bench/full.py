@@ -65,11 +65,14 @@ def collect(task: str, count: int, workers: int) -> Rows:
 
 def filled(buffer: Replay, rows: Rows) -> Replay:
     """Every run's buffer with the same rows."""
-    runs, count = buffer.size.shape[0], len(rows["reward"])
+    count = len(rows["reward"])
     given = Transition(**{name: jnp.asarray(column) for name, column in rows.items()})
-    stored = jax.tree.map(lambda old, new: old.at[:, :count].set(new[None]), buffer.rows, given)
-    size = jnp.full(runs, count)
-    return Replay(stored, size, size % buffer.limit, buffer.limit)
+
+    def one(buffer: Replay) -> Replay:
+        stored = jax.tree.map(lambda old, new: old.at[:count].set(new), buffer.rows, given)
+        return Replay(stored, jnp.full((), count), count % buffer.limit, buffer.limit)
+
+    return jax.vmap(one)(buffer)
 
 
 def fresh(batch: Batch, rows: Rows) -> mbpo.State:

@@ -1,0 +1,118 @@
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+from iadd_tr import replay
+from iadd_tr.agent import policy, sac
+from iadd_tr.algorithm import mbpo
+from iadd_tr.bench import floors, full, parts
+from iadd_tr.dynamics import ensemble, fit
+from iadd_tr.experiment import Batch, Problem
+from iadd_tr.settings import Agent, Loop, Model, imagined_limit
+from iadd_tr.shell import bench
+from iadd_tr.tasks import presets
+from iadd_tr.tasks.task import resolve
+
+RATES = floors.Rates("device", 1e9, 1e9)
+TINY = presets.Preset(
+    "Pendulum-v1",
+    Loop(epochs=3, epoch_length=8, fit_every=4, warm_up=40, updates_per_step=2, rollouts_per_step=5, kept_epochs=2),
+    Agent(hidden=8, batch=16),
+    Model(width=8, members=3, elites=2, fit_epochs=2),
+)
+
+
+def products(jaxpr: jax.extend.core.Jaxpr) -> float:
+    """Multiplications and additions of all matrix products in a program without loops."""
+    total = 0.0
+    for equation in jaxpr.eqns:
+        if equation.primitive.name == "dot_general":
+            (contracted, _), _ = equation.params["dimension_numbers"]
+            shape = equation.invars[0].aval.shape
+            total += 2.0 * equation.outvars[0].aval.size * np.prod([shape[i] for i in contracted])
+        for inner in jax.tree.leaves(list(equation.params.values()), is_leaf=lambda x: hasattr(x, "eqns")):
+            if hasattr(inner, "jaxpr"):
+                total += products(inner.jaxpr)
+            elif hasattr(inner, "eqns"):
+                total += products(inner)
+    return total
+
+
+def problem(algo: str) -> Problem:
+    return Problem(resolve("hopper"), full.preset("hopper", algo, 1))
+
+
+@pytest.mark.parametrize("beta", [0.0, 1.0])
+def test_an_update_is_counted_product_by_product(beta):
+    setting = Problem(resolve("hopper"), full.preset("hopper", "mbpo", 1, betas=(beta,)))
+    agent, run = setting.settings.agent, jax.tree.map(lambda x: x[0], Batch(setting).run)
+    state = sac.init(jax.random.key(0), 11, 3, agent, beta > 0)
+    rows = replay.init(agent.batch, 11, 3).rows
+    noise = sac.Noise(rows.action, rows.action)
+    program = jax.make_jaxpr(lambda s: sac.update(noise, s, rows, run, agent)[0])(state)
+    assert floors.update(setting, beta > 0).operations == products(program.jaxpr)
+
+
+@pytest.mark.parametrize("algo", ["mbpo", "iadd"])
+def test_a_gradient_step_and_an_imagined_row_are_counted_product_by_product(algo):
+    setting = problem(algo)
+    state = jax.eval_shape(lambda: jax.tree.map(lambda x: x[0], Batch(setting)(mbpo.INIT)))
+    model, main, rate = setting.settings.model, state.models.main, jnp.array(1e-3)
+    rows = jax.tree.map(lambda x: jnp.zeros((model.members, model.fit_batch, *x.shape[1:])), state.imagined.rows)
+
+    def step(main):
+        return fit.gradient_step(jax.random.key(0), main.parameters, main.optimiser, main.scale, rows, rate, 0, False)
+
+    program = jax.make_jaxpr(step)(main)
+    assert floors.gradient_step(setting).operations == products(program.jaxpr)
+
+    def imagine(actor, main):
+        action, _ = policy.sample(jax.random.key(0), actor, jnp.zeros((10, 11)))
+        return ensemble.sample(jax.random.key(0), main, jnp.zeros((10, 11)), action)
+
+    program = jax.make_jaxpr(imagine)(state.agent.actor.value, main)
+    assert 10 * floors.imagined_row(setting).operations == products(program.jaxpr)
+
+
+def test_the_floor_is_the_slower_of_computing_and_moving():
+    assert floors.Work(3e9, 1e9).seconds(RATES) == 3.0
+    assert floors.Work(1e9, 4e9).times(0.5).plus(floors.Work(0.0, 1e9)).seconds(RATES) == 3.0
+
+
+def test_runs_in_the_middle_of_their_schedule_have_the_rows_they_would_have(monkeypatch):
+    monkeypatch.setitem(presets.PRESETS, "tiny", TINY)
+    batch = full.batch_of(full.preset("tiny", "mbpo", 2))
+    state = full.advanced(batch, 1, full.collect("tiny", 60, 1))
+    assert np.asarray(state.memory.real.size).tolist() == [48, 48]
+    assert np.asarray(state.imagined.size).tolist() == [imagined_limit(TINY.loop, 1)] * 2
+    expected = full.uniform_rows("tiny", 48, 1)
+    np.testing.assert_array_equal(state.memory.real.rows.observation[1, :48], expected["observation"])
+    np.testing.assert_array_equal(state.memory.real.rows.reward[0, :48], expected["reward"])
+
+
+def test_rows_collected_by_helpers_are_real_rows_of_other_seeds(monkeypatch):
+    monkeypatch.setattr(full, "ALONE", 10)
+    rows = full.collect("gym:Pendulum-v1", 31, 2)
+    assert {column.shape[0] for column in rows.values()} == {31}
+    np.testing.assert_array_equal(rows["reward"][:16], full.uniform_rows("gym:Pendulum-v1", 16, 1)["reward"])
+    np.testing.assert_array_equal(rows["reward"][16:], full.uniform_rows("gym:Pendulum-v1", 15, 2)["reward"])
+
+
+def test_a_presets_epochs_are_summed_over_its_schedule(monkeypatch):
+    monkeypatch.setitem(presets.PRESETS, "tiny", TINY)
+    *found, whole = parts.epochs(RATES, "tiny", 2, 1, 1)
+    begin, middle, end = (line["milliseconds"] for line in found)
+    assert [line["what"] for line in found] == [f"tiny, 2 runs, epoch {n}" for n in (1, 2, 3)]
+    assert whole["milliseconds"] == pytest.approx(3 * (begin + 2 * middle + end) / 4)
+    assert whole["end_over_beginning"] == pytest.approx(end / begin)
+    assert {"fit", "rollout", "update", "act", "environment", "evaluation"} <= found[0]["stages"].keys()
+    assert all(line["milliseconds"] > 0 and line["floor"] > 0 for line in found)
+
+
+def test_the_plan_follows_the_options_and_a_line_is_written_in_readable_units():
+    options = bench.Bench(parts=("fit", "epoch"), tasks=("ant",), rows=(10,), runs=3)
+    assert [name for name, _ in bench.plan(options)] == ["fits", "epochs"]
+    line = {"part": "fit", "what": "x", "milliseconds": 1234.0, "floor": 0.5, "ratio": 2468.0, "peak_gib": float("nan")}
+    assert bench.describe(line) == ("fit", "x", "1.23 s", "0.5 ms", "2468.00", "")
+    assert bench.duration(1.2e6) == "20.0 min"
