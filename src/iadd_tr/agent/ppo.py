@@ -13,6 +13,8 @@ from iadd_tr.nets import MLP, orthogonal
 from iadd_tr.settings import Ppo
 from iadd_tr.types import PRNGKey
 
+INITIAL_LOG_STD = -0.5  # from 0 a third of the actions is clipped, and HalfCheetah learns later
+
 
 class Networks(eqx.Module):
     policy: Policy
@@ -62,8 +64,9 @@ def init(key: PRNGKey, observations: int, actions: int, ppo: Ppo) -> State:
     """Orthogonal weights; the policy's last layer is small, so that it starts without a preference."""
     actor_key, critic_key = jax.random.split(key)
     inner = [ppo.ppo_hidden, ppo.ppo_hidden]
+    log_std = jnp.full(actions, INITIAL_LOG_STD)
     networks = Networks(
-        Policy(orthogonal(actor_key, [observations, *inner, actions], jnp.tanh, 0.01), jnp.zeros(actions)),
+        Policy(orthogonal(actor_key, [observations, *inner, actions], jnp.tanh, 0.01), log_std),
         orthogonal(critic_key, [observations, *inner, 1], jnp.tanh, 1.0),
     )
     return State(networks, adam.init(networks))
