@@ -1,0 +1,146 @@
+"""The policy-gradient diagnostic (Q4): does targeting turn the critic's policy gradient towards the truth?
+
+Critics with and without targeted regularization are trained on the same rows of a frozen agent, by the agent's own
+updates, from the same weights, with the same minibatches and noise. The gradient of a value V is the mean of
+grad log pi(a | s) V over fixed pairs of held-out states and the policy's actions, so it is linear in V: instead of
+gradients the values are accumulated over all critic updates, and one gradient of their mean is taken at the end.
+V is the smaller of the adjusted twins, which is what the actor ascends.
+"""
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jaxtyping import Array, Float
+
+from iadd_tr.settings import Settings, override
+from iadd_tr.study import paired
+from iadd_tr.study.frozen import Frozen, Pairs, Sizes, cosine, score_gradients
+from iadd_tr.study.paired import WITHOUT, Tally, Variant
+from iadd_tr.tasks import presets
+
+PAPER = {50: (0.728, 0.771), 300: (0.918, 0.928)}
+"""Cosines without and with TR that the paper's text gives; its gains over all checkpoints are 0.009 to 0.044."""
+
+
+@dataclass(frozen=True)
+class Study:
+    """An agent, where it is frozen, and how much is asked of the critics and of the simulator there."""
+
+    checkpoints: tuple[int, ...] = (50, 100, 150, 200, 250, 300)
+    seeds: tuple[int, ...] = (1, 2, 3, 4, 5)
+    task: str = "hopper"
+    agent_seed: int = 1
+    epoch_length: int = 1000
+    warm_up: int = 5000
+    hidden: int = 256
+    rows: int = 50_000
+    critic_epochs: int = 20
+    states: int = 256
+    trajectories: int = 32
+    horizon: int = 500
+
+    def settings(self, epochs: int) -> Settings:
+        """Of the agent that is frozen after so many epochs."""
+        loop = {"epochs": epochs, "epoch_length": self.epoch_length, "warm_up": self.warm_up, "fit_every": 1}
+        own = {"seed": self.agent_seed, "hidden": self.hidden, "checkpoint_every": 10}
+        return override(presets.settings(self.task, "sac"), **loop, **own)
+
+    def sizes(self, epochs: int) -> Sizes:
+        """The paper's rows, or all there are besides the held-out ones."""
+        collected = self.warm_up + epochs * self.epoch_length
+        return Sizes(min(self.rows, collected - self.states), self.states, self.hidden)
+
+
+FULL = Study()
+QUICK = Study(
+    checkpoints=(4, 8),
+    seeds=(1, 2, 3),
+    epoch_length=500,
+    warm_up=1000,
+    hidden=64,
+    rows=2500,
+    critic_epochs=4,
+    states=64,
+    trajectories=8,
+    horizon=100,
+)
+
+
+def diagnose(
+    study: Study,
+    epochs: int,
+    frozen: Frozen,
+    pairs: Pairs,
+    variants: Sequence[Variant],
+    advance: Callable[[], None] = lambda: None,
+) -> list[dict[str, Any]]:
+    """Train critics with each of some variants that make one program, and without; compare their gradients."""
+    members = [WITHOUT, *variants]
+    settings = override(study.settings(epochs), **dict(variants[0].agent))
+    runs, logged = paired.batch(settings, members, study.seeds)
+    states, tallies = paired.begin(settings.agent, frozen, pairs, runs)
+    for number in range(study.critic_epochs):
+        states, tallies = paired.epoch(settings.agent, frozen.rows, pairs, number, runs, logged, states, tallies)
+        jax.block_until_ready(tallies)
+        advance()
+    updates = study.critic_epochs * paired.minibatches(study.sizes(epochs).rows, settings.agent.batch)
+    tallies = jax.tree.map(lambda x: x / updates, tallies)
+    return table(study, epochs, frozen, members, tallies, alignments(frozen, pairs, tallies.value, study.states))
+
+
+def alignments(
+    frozen: Frozen, pairs: Pairs, values: Float[Array, "R P"], states: int
+) -> dict[str, Float[np.ndarray, " R"]]:
+    """Cosines to the gradients of soft returns, of these with every state's mean taken away, and of plain returns."""
+
+    def centred(value: Float[Array, "V P"]) -> Float[Array, "V P"]:
+        by_state = value.reshape(len(value), states, -1)
+        return (by_state - by_state.mean(axis=2, keepdims=True)).reshape(value.shape)
+
+    def towards(truth: Float[Array, " P"], change: Callable = lambda value: value) -> Float[np.ndarray, " R"]:
+        found = score_gradients(frozen.actor, pairs, change(jnp.concatenate([truth[None], values])))
+        return np.asarray(cosine(found[1:], found[0]), float)
+
+    return {
+        "cosine": towards(pairs.soft),
+        "centred_cosine": towards(pairs.soft, centred),
+        "plain_cosine": towards(pairs.plain),
+    }
+
+
+def table(
+    study: Study,
+    epochs: int,
+    frozen: Frozen,
+    members: Sequence[Variant],
+    tallies: Tally,
+    found: dict[str, Float[np.ndarray, " R"]],
+) -> list[dict[str, Any]]:
+    """A row for every variant and seed beside the critic of the same seed without targeting."""
+    count, density = len(study.seeds), np.asarray(frozen.rows.log_density)
+    return [
+        {
+            "checkpoint": epochs,
+            "variant": variant.name,
+            "seed": seed,
+            **compare(found, count * place + number, number),
+            "value": float(tallies.size[count * place + number]),
+            "correction": float(tallies.correction[count * place + number]),
+            "floored": float(np.mean(density < np.log(variant.floor))),
+        }
+        for place, variant in enumerate(members[1:], 1)
+        for number, seed in enumerate(study.seeds)
+    ]
+
+
+def compare(found: dict[str, Float[np.ndarray, " R"]], with_targeting: int, without: int) -> dict[str, float]:
+    """Each cosine with, without, and the gain."""
+    columns = {}
+    for name, cosines in found.items():
+        columns[f"{name}_with"], columns[f"{name}_without"] = float(cosines[with_targeting]), float(cosines[without])
+        columns[name.replace("cosine", "gain")] = float(cosines[with_targeting] - cosines[without])
+    return columns
