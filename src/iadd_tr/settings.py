@@ -4,6 +4,7 @@ from dataclasses import dataclass, field, fields, replace
 from typing import Any, Literal
 
 Algorithm = Literal["iadd-tr", "iadd", "mbpo-tr", "mbpo", "sac", "ppo", "slbo"]
+Targeting = Literal["gradient", "solve"]
 Form = Literal["direct", "residual", "smooth"]
 
 
@@ -45,9 +46,17 @@ class Agent:
     polyak: float = 0.005
     agent_rate: float = 3e-4
     target_entropy: float = -1.0
+    targeting: Targeting = "gradient"
+    """How the correction is fitted: a network by gradient, as the paper's text, or a polynomial solved for."""
     epsilon_hidden: int = 64
-    """Units of each of the two hidden layers of the correction."""
+    """Units of each of the two hidden layers of the correction fitted by gradient."""
     epsilon_rate: float = 3e-4
+    epsilon_degree: int = 1
+    """Of the solved correction in each coordinate of the action."""
+    epsilon_decay: float = 0.995
+    """Of the means that the correction is solved from, at each update: as slow as the target critics."""
+    epsilon_ridge: float = 1e-3
+    """Draws the solved correction to zero."""
 
 
 @dataclass(frozen=True)

@@ -10,6 +10,7 @@ from jaxtyping import Array, Float
 
 from iadd_tr import adam
 from iadd_tr.agent import critic, policy, targeted
+from iadd_tr.agent.targeted import Epsilon, Solved
 from iadd_tr.nets import MLP
 from iadd_tr.settings import Agent
 from iadd_tr.types import PRNGKey, Run, Transition
@@ -28,8 +29,8 @@ class State(eqx.Module):
     actor: Learner[MLP]
     critics: Learner[MLP]
     slow_critics: MLP
-    epsilon: Learner[MLP] | None  # the correction, where a run of the batch has beta > 0
-    slow_epsilon: MLP | None
+    epsilon: Learner[MLP] | Solved | None  # the correction, where a run of the batch has beta > 0
+    slow_epsilon: Epsilon | None
     log_temperature: Learner[Float[Array, ""]]
 
 
@@ -50,15 +51,22 @@ def init(key: PRNGKey, observations: int, actions: int, agent: Agent, with_targe
     """A fresh agent; targets start as copies."""
     actor_key, critic_key, epsilon_key = jax.random.split(key, 3)
     critics = critic.init(critic_key, observations, actions, agent.hidden)
-    epsilon = targeted.init(epsilon_key, actions, agent.epsilon_hidden) if with_targeting else None
+    epsilon = uncorrected(epsilon_key, actions, agent) if with_targeting else None
     return State(
         actor=learner(policy.init(actor_key, observations, actions, agent.hidden)),
         critics=learner(critics),
         slow_critics=critics,
-        epsilon=None if epsilon is None else learner(epsilon),
-        slow_epsilon=epsilon,
+        epsilon=epsilon,
+        slow_epsilon=None if epsilon is None else epsilon.value,
         log_temperature=learner(jnp.zeros(())),
     )
+
+
+def uncorrected(key: PRNGKey, actions: int, agent: Agent) -> Learner[MLP] | Solved:
+    """A correction of zero, about to be fitted."""
+    if agent.targeting == "solve":
+        return targeted.unsolved(actions, agent.epsilon_degree)
+    return learner(targeted.init(key, actions, agent.epsilon_hidden))
 
 
 class Noise(eqx.Module):
@@ -73,6 +81,9 @@ def improve(key: PRNGKey, state: State, rows: Transition, run: Run, agent: Agent
     next_key, key = jax.random.split(key)
     noise = Noise(jax.random.normal(next_key, rows.action.shape), jax.random.normal(key, rows.action.shape))
     state, info = jax.lax.scan(lambda state, x: update(x[0], state, x[1], run, agent), state, (noise, rows))
+    if isinstance(state.epsilon, Solved):
+        epsilon = targeted.resolve(state.epsilon, run.beta, run.log_floor, agent.epsilon_ridge)
+        state = eqx.tree_at(lambda s: s.epsilon, state, epsilon)
     return state, jax.tree.map(jnp.mean, info)
 
 
@@ -108,8 +119,21 @@ def update_critics(
     (loss, shift), gradient = jax.value_and_grad(targeted.loss, has_aux=True)(
         state.epsilon.value, value, rows.action, rows.log_density, run.log_floor, adjusted_target
     )
-    gradient = jax.tree.map(lambda g: run.beta * g, gradient)
-    epsilon = descend(state.epsilon, gradient, run.targeted_rate)
+    if isinstance(state.epsilon, Solved):
+        discounts = discount[None] * jax.nn.one_hot(jnp.argmin(next_adjusted, axis=0), 2, axis=0)
+        residual = rows.reward + discount * bonus + jnp.sum(discounts * next_value, axis=0)
+        epsilon = targeted.observe(
+            state.epsilon,
+            (rows.action, rows.log_density),
+            (next_action, next_log_density),
+            residual[None] - value,
+            discounts,
+            run.log_floor,
+            agent.epsilon_decay,
+        )
+    else:
+        gradient = jax.tree.map(lambda g: run.beta * g, gradient)
+        epsilon = descend(state.epsilon, gradient, run.targeted_rate)
     slow_epsilon = follow(state.slow_epsilon, epsilon.value, agent.polyak)
     state = eqx.tree_at(lambda s: (s.epsilon, s.slow_epsilon), state, (epsilon, slow_epsilon))
     return state, {**info, "targeted_loss": loss, "correction": jnp.mean(jnp.abs(shift))}

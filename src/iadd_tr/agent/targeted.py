@@ -1,5 +1,12 @@
-"""Targeted regularization: a density-scaled correction for each critic, fitted with the critic fixed."""
+"""Targeted regularization: a density-scaled correction for each critic, fitted with the critic fixed.
 
+The correction is a network that descends the targeted loss, or linear in features of the action and solved for: then
+the adjusted twins meet their own Bellman target, in which they stand too, on average over the rows times the features.
+"""
+
+from dataclasses import replace
+
+import equinox as eqx
 import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Float
@@ -17,8 +24,21 @@ def init(key: PRNGKey, actions: int, hidden: int) -> MLP:
     return jax.vmap(one)(jax.random.split(key))
 
 
+class Polynomial(eqx.Module):
+    """A correction linear in `features` of the action."""
+
+    coefficients: Float[Array, "*T F"]
+    degree: int = eqx.field(static=True)
+
+    def __call__(self, action: Float[Array, "B A"]) -> Float[Array, "B 1"]:
+        return features(action, self.degree) @ self.coefficients[:, None]
+
+
+Epsilon = MLP | Polynomial
+
+
 def correction(
-    epsilon: MLP,
+    epsilon: Epsilon,
     action: Float[Array, "B A"],
     log_density: Float[Array, " B"],
     log_floor: Float[Array, ""],
@@ -29,7 +49,7 @@ def correction(
 
 
 def adjust(
-    epsilon: MLP | None,
+    epsilon: Epsilon | None,
     values: Float[Array, "2 B"],
     action: Float[Array, "B A"],
     log_density: Float[Array, " B"],
@@ -42,7 +62,7 @@ def adjust(
 
 
 def loss(
-    epsilon: MLP,
+    epsilon: Epsilon,
     values: Float[Array, "2 B"],
     action: Float[Array, "B A"],
     log_density: Float[Array, " B"],
@@ -70,12 +90,26 @@ def normal_equations(
     weight: Float[Array, " B"],
 ) -> tuple[Float[Array, "F F"], Float[Array, "*T F"]]:
     """Sums of w f f' / e^2 and w f r / e, whose solution minimises Eq. 19 over corrections f c; batches add up."""
-    scaled = features * jnp.exp(-jnp.maximum(log_density, log_floor))[:, None]
+    scaled = over_density(features, log_density, log_floor)
     weighted = scaled * weight[:, None]
-    return weighted.T @ scaled, residual @ weighted
+    return exact(weighted.T, scaled), exact(residual, weighted)
 
 
-def solve(matrix: Float[Array, "F F"], vector: Float[Array, "*T F"], ridge: float) -> Float[Array, "*T F"]:
+def over_density(
+    features: Float[Array, "B F"], log_density: Float[Array, " B"], log_floor: Float[Array, ""]
+) -> Float[Array, "B F"]:
+    """f / max(e, floor)."""
+    return features * jnp.exp(-jnp.maximum(log_density, log_floor))[:, None]
+
+
+def exact(left: Float[Array, "*I K"], right: Float[Array, "K J"]) -> Float[Array, "*I J"]:
+    """A product in full single precision, also where the device would round: small differences of it are solved for."""
+    return jnp.dot(left, right, precision="highest")
+
+
+def solve(
+    matrix: Float[Array, "F F"], vector: Float[Array, "*T F"], ridge: float | Float[Array, ""]
+) -> Float[Array, "*T F"]:
     """Coefficients of the correction, drawn towards zero by the ridge."""
     factor = jax.scipy.linalg.cho_factor(matrix + ridge * jnp.eye(len(matrix)))
     return jax.scipy.linalg.cho_solve(factor, vector.T).T
@@ -84,3 +118,69 @@ def solve(matrix: Float[Array, "F F"], vector: Float[Array, "*T F"], ridge: floa
 def linear(coefficients: Float[Array, "2 F"]) -> MLP:
     """Twin corrections linear in features: perceptrons of one layer, which read `features` in place of the action."""
     return jax.vmap(lambda c: MLP((Linear(c[:, None], jnp.zeros(1)),), jax.nn.relu))(coefficients)
+
+
+class Solved(eqx.Module):
+    """Twin polynomials, and the decayed means that they are solved from: of f f', of f r and of f g'.
+
+    f are the features over the density in units of its floor, which lie in [-1, 1]; r is a twin's TD error; and g is
+    what the coefficients of both twins add to the target: the discounted f of the next action, or 0 for the twin that
+    is not the minimum there.
+    """
+
+    value: Polynomial
+    square: Float[Array, "F F"]
+    moment: Float[Array, "2 F"]
+    bootstrap: Float[Array, "2 F F"]
+
+
+def unsolved(actions: int, degree: int) -> Solved:
+    """No correction, and no rows seen."""
+    size = features(jnp.zeros((1, actions)), degree).shape[1]
+    zeros = jnp.zeros((2, size))
+    return Solved(Polynomial(zeros, degree), jnp.zeros((size, size)), zeros, jnp.zeros((2, size, size)))
+
+
+def observe(
+    solved: Solved,
+    now: tuple[Float[Array, "B A"], Float[Array, " B"]],
+    after: tuple[Float[Array, "B A"], Float[Array, " B"]],
+    residual: Float[Array, "2 B"],
+    discount: Float[Array, "2 B"],
+    log_floor: Float[Array, ""],
+    decay: float,
+) -> Solved:
+    """Let a batch into the means: actions and their log-densities now and after, and what discounts each twin there."""
+    zero, degree = jnp.zeros(()), solved.value.degree
+    here, there = (features(action, degree) for action, _ in (now, after))
+    added = discount[:, None] * over_density(there, after[1] - log_floor, zero).T[None]
+    share = jnp.full(residual.shape[1], (1 - decay) / residual.shape[1])
+    sides = jnp.concatenate([residual[:, None], added], axis=1)
+    square, means = normal_equations(here, sides, now[1] - log_floor, zero, share)
+    return replace(
+        solved,
+        square=decay * solved.square + square,
+        moment=decay * solved.moment + means[:, 0],
+        bootstrap=decay * solved.bootstrap + means[:, 1:],
+    )
+
+
+def fixed_point(solved: Solved, ridge: float) -> Float[Array, "2 F"]:
+    """Coefficients c of both twins with <f (f c_i - g c)> = <f r_i>, Eq. 18 with Eq. 19's first-order condition.
+
+    The matrix need not be positive: it comes close to being singular where the replay's densities are far from the
+    policy's. So the system is met in least squares, and a ridge bounds the coefficients, also at large densities.
+    """
+    size = len(solved.square)
+    own = jnp.kron(jnp.eye(2), solved.square)
+    target = jnp.tile(solved.bootstrap.reshape(2 * size, size).T, (2, 1))
+    matrix = own - target
+    normal = exact(matrix.T, matrix)
+    weight = ridge**2 * (1.0 + jnp.trace(normal))
+    return solve(normal, exact(solved.moment.reshape(-1), matrix), weight).reshape(2, size)
+
+
+def resolve(solved: Solved, beta: Float[Array, ""], log_floor: Float[Array, ""], ridge: float) -> Solved:
+    """The correction of what has been seen so far, times beta."""
+    coefficients = beta * jnp.exp(log_floor) * fixed_point(solved, ridge)
+    return replace(solved, value=Polynomial(coefficients, solved.value.degree))

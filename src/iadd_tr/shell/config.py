@@ -105,6 +105,9 @@ def check(settings: Settings) -> None:
             ppo.minibatches > 0 and ppo.rollout_steps % ppo.minibatches == 0,
             "--minibatches must divide --rollout-steps",
         ),
+        (agent.epsilon_degree >= 0, "--epsilon-degree must be 0 or more"),
+        (0 <= agent.epsilon_decay < 1, "--epsilon-decay must lie in [0, 1)"),
+        (agent.epsilon_ridge > 0, "--epsilon-ridge must be positive"),
         (bool(settings.betas) and min(settings.betas) >= 0, "--betas must be 0 or more"),
         (
             all(0 <= r < 1 for r in settings.zero_ratios) and bool(settings.zero_ratios),
