@@ -1,4 +1,5 @@
 from dataclasses import replace
+from functools import partial
 
 import gymnasium as gym
 import jax
@@ -10,8 +11,9 @@ from jax.flatten_util import ravel_pytree
 from iadd_tr import training
 from iadd_tr.agent import critic, policy, sac
 from iadd_tr.experiment import Problem
+from iadd_tr.settings import override
 from iadd_tr.study import frozen as freezing
-from iadd_tr.study import gradient, paired
+from iadd_tr.study import gradient, paired, variants
 from iadd_tr.study.paired import WITHOUT, Variant
 from iadd_tr.tasks.simulator import Simulator
 from iadd_tr.tasks.task import resolve
@@ -29,6 +31,7 @@ STUDY = replace(
     trajectories=3,
     horizon=12,
 )
+SMALL = override(STUDY.settings(1), batch=32)
 LOUD = Variant("loud", rate=3e-2, floor=0.1)
 
 
@@ -36,12 +39,8 @@ LOUD = Variant("loud", rate=3e-2, floor=0.1)
 def agent():
     task = resolve(STUDY.task)
     simulator = Simulator(task, threads=2)
-    (epoch,) = training.train(Problem(task, replace_batch(STUDY.settings(1))))
+    (epoch,) = training.train(Problem(task, SMALL))
     return freezing.freeze(epoch.state, simulator, STUDY.sizes(1), STUDY.agent_seed), simulator
-
-
-def replace_batch(settings):
-    return replace(settings, agent=replace(settings.agent, batch=32))
 
 
 @pytest.fixture(scope="module")
@@ -104,19 +103,18 @@ def test_a_score_gradient_is_the_derivative_of_the_log_density_times_the_value(a
 
 def test_the_gradient_of_the_tally_is_the_sum_of_the_gradients_after_every_update(agent, pairs):
     frozen, _ = agent
-    settings = replace_batch(STUDY.settings(1))
-    runs, logged = paired.batch(settings, [LOUD], [3])
-    states, tally = paired.begin(settings.agent, frozen, pairs, runs)
+    runs, choices = paired.batch(SMALL, [LOUD], [3])
+    states, tally = paired.begin(SMALL.agent, frozen, pairs, runs)
     state, run = jax.tree.map(lambda x: x[0], (states, runs))
-    _, tally = paired.epoch(settings.agent, frozen.rows, pairs, 0, runs, logged, states, tally)
+    _, tally = paired.epoch(SMALL.agent, frozen.rows, pairs, 0, runs, choices, states, tally)
 
     order_key, noise_key = jax.random.split(run.at(1, 0))
     order = np.resize(jax.random.permutation(order_key, 100), (4, 32))
     noise = jax.random.normal(noise_key, (4, 32, 3))
-    total = 0.0
+    total, update = 0.0, jax.jit(partial(sac.update_critics, agent=SMALL.agent))
     for index, drawn in zip(order, noise, strict=True):
         rows = jax.tree.map(lambda x, index=index: x[index], frozen.rows)
-        state, _ = sac.update_critics(sac.Noise(drawn, drawn), state, rows, run, settings.agent)
+        state, _ = update(sac.Noise(drawn, drawn), state, rows, run)
         twins = critic.values(state.critics.value, pairs.observation, pairs.action)
         inverse = 1 / np.maximum(np.exp(pairs.log_density), 0.1)
         shift = jax.vmap(lambda net: net(pairs.action)[:, 0])(state.epsilon.value) * inverse[None]
@@ -128,14 +126,27 @@ def test_the_gradient_of_the_tally_is_the_sum_of_the_gradients_after_every_updat
 
 def test_pairs_of_critics_differ_in_nothing_but_the_correction(agent, pairs):
     frozen, _ = agent
-    settings = replace_batch(STUDY.settings(1))
-    runs, logged = paired.batch(settings, [WITHOUT, LOUD], [5])
-    states, tally = paired.begin(settings.agent, frozen, pairs, runs)
-    states, tally = paired.epoch(settings.agent, frozen.rows, pairs, 0, runs, logged, states, tally)
+    runs, choices = paired.batch(SMALL, [WITHOUT, LOUD], [5])
+    states, tally = paired.begin(SMALL.agent, frozen, pairs, runs)
+    states, tally = paired.epoch(SMALL.agent, frozen.rows, pairs, 0, runs, choices, states, tally)
     jax.tree.map(lambda x: np.testing.assert_array_equal(x[0], x[1]), states.critics.value)
     assert float(tally.correction[0]) == 0
     assert float(tally.correction[1]) > 1e-3
     assert not np.array_equal(tally.value[0], tally.value[1])
+
+
+def test_a_solved_correction_is_the_same_for_both_twins_where_it_is_shared(agent, pairs):
+    frozen, _ = agent
+    settings = override(SMALL, **dict(variants.SOLVE.agent))
+    shared = replace(variants.SOLVE, shared=True)
+    runs, choices = paired.batch(settings, [WITHOUT, variants.SOLVE, shared], [5])
+    states, tally = paired.begin(settings.agent, frozen, pairs, runs)
+    states, tally = paired.epoch(settings.agent, frozen.rows, pairs, 0, runs, choices, states, tally)
+    without, own, joint = np.asarray(states.epsilon.value.coefficients)
+    assert np.all(without == 0)
+    assert np.abs(own[0] - own[1]).max() > 1e-2 * np.abs(own).max()
+    np.testing.assert_allclose(joint[0], joint[1], atol=1e-3 * np.abs(joint).max())
+    assert np.all(np.asarray(tally.correction[1:]) > 0)
 
 
 def test_a_diagnosis_compares_with_the_critic_of_the_same_seed(agent, pairs):
@@ -161,7 +172,14 @@ def test_a_diagnosis_compares_with_the_critic_of_the_same_seed(agent, pairs):
 def test_truth_itself_has_a_cosine_of_one_and_centring_takes_a_states_own_level_away(agent, pairs):
     frozen, _ = agent
     level = jnp.repeat(jnp.array([5.0, -3.0, 1.0, 50.0]), STUDY.trajectories)
-    found = gradient.alignments(frozen, pairs, jnp.stack([pairs.soft, pairs.soft + level]), STUDY.states)
+    found = gradient.alignments(frozen, pairs, jnp.stack([pairs.soft, pairs.soft + level]), STUDY.states, 1)
     np.testing.assert_allclose(found["cosine"][0], 1.0, atol=1e-4)
     assert found["cosine"][1] < 0.999
     np.testing.assert_allclose(found["centred_cosine"], 1.0, atol=1e-3)
+    flat = jnp.stack([pairs.soft, pairs.soft + jnp.mean(level)])
+    np.testing.assert_allclose(found["level_cosine"], freezing_cosine(frozen, pairs, flat), atol=1e-5)
+
+
+def freezing_cosine(frozen, pairs, values):
+    one, other = np.asarray(freezing.score_gradients(frozen.actor, pairs, values), float)
+    return [1.0, one @ other / np.linalg.norm(one) / np.linalg.norm(other)]

@@ -46,7 +46,7 @@ def blank(task: Task, sizes: Sizes) -> Frozen:
 
 def freeze(state: Any, simulator: Simulator, sizes: Sizes, seed: int) -> Frozen:
     """The first run of a SAC state, its rows drawn uniformly from all it has collected."""
-    state = jax.tree.map(lambda x: x[0], state)
+    state = jax.tree.map(lambda x: jnp.asarray(x[0]), state)
     size = int(state.memory.real.size)
     rows = jax.tree.map(lambda x: x[:size], state.memory.real.rows)
     held_out, used = np.split(np.random.default_rng([seed, size]).permutation(size), [sizes.held_out])
@@ -72,6 +72,12 @@ class Pairs(eqx.Module):
     logged: Float[Array, " P"]  # of the action that was taken in the state when it was visited
     soft: Float[Array, " P"]  # discounted rewards and entropies: what the critic of SAC estimates
     plain: Float[Array, " P"]  # discounted rewards alone
+
+
+def unfollowed(task: Task, count: int) -> Pairs:
+    """The shapes of so many pairs."""
+    observation, action, number = (jnp.zeros((count, *size)) for size in ((task.observations,), (task.actions,), ()))
+    return Pairs(observation, action, action, number, number, number, number)
 
 
 def trajectories(

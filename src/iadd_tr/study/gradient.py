@@ -20,6 +20,7 @@ from iadd_tr.settings import Settings, override
 from iadd_tr.study import paired
 from iadd_tr.study.frozen import Frozen, Pairs, Sizes, cosine, score_gradients
 from iadd_tr.study.paired import WITHOUT, Tally, Variant
+from iadd_tr.study.variants import MAIN, VARIANTS
 from iadd_tr.tasks import presets
 
 PAPER = {50: (0.728, 0.771), 300: (0.918, 0.928)}
@@ -42,10 +43,17 @@ class Study:
     states: int = 256
     trajectories: int = 32
     horizon: int = 500
+    every_program: bool = True
+    """Also the variants that need a program of their own, which may compile for longer than it runs."""
+
+    @property
+    def variants(self) -> tuple[Variant, ...]:
+        """What is compared."""
+        return tuple(v for v in (*MAIN, *VARIANTS) if self.every_program or v.agent in {m.agent for m in MAIN})
 
     def settings(self, epochs: int) -> Settings:
         """Of the agent that is frozen after so many epochs."""
-        loop = {"epochs": epochs, "epoch_length": self.epoch_length, "warm_up": self.warm_up, "fit_every": 1}
+        loop = {"epochs": epochs, "epoch_length": self.epoch_length, "warm_up": self.warm_up}
         own = {"seed": self.agent_seed, "hidden": self.hidden, "checkpoint_every": 10}
         return override(presets.settings(self.task, "sac"), **loop, **own)
 
@@ -67,6 +75,7 @@ QUICK = Study(
     states=64,
     trajectories=8,
     horizon=100,
+    every_program=False,
 )
 
 
@@ -81,35 +90,51 @@ def diagnose(
     """Train critics with each of some variants that make one program, and without; compare their gradients."""
     members = [WITHOUT, *variants]
     settings = override(study.settings(epochs), **dict(variants[0].agent))
-    runs, logged = paired.batch(settings, members, study.seeds)
+    runs, choices = paired.batch(settings, members, study.seeds)
     states, tallies = paired.begin(settings.agent, frozen, pairs, runs)
     for number in range(study.critic_epochs):
-        states, tallies = paired.epoch(settings.agent, frozen.rows, pairs, number, runs, logged, states, tallies)
+        states, tallies = paired.epoch(settings.agent, frozen.rows, pairs, number, runs, choices, states, tallies)
         jax.block_until_ready(tallies)
         advance()
     updates = study.critic_epochs * paired.minibatches(study.sizes(epochs).rows, settings.agent.batch)
     tallies = jax.tree.map(lambda x: x / updates, tallies)
-    return table(study, epochs, frozen, members, tallies, alignments(frozen, pairs, tallies.value, study.states))
+    found = alignments(frozen, pairs, tallies.value, study.states, len(study.seeds))
+    return table(study, epochs, frozen, members, tallies, found)
 
 
 def alignments(
-    frozen: Frozen, pairs: Pairs, values: Float[Array, "R P"], states: int
+    frozen: Frozen, pairs: Pairs, values: Float[Array, "R P"], states: int, seeds: int
 ) -> dict[str, Float[np.ndarray, " R"]]:
-    """Cosines to the gradients of soft returns, of these with every state's mean taken away, and of plain returns."""
+    """Cosines to the Monte-Carlo gradient, of soft returns but for one, under four readings of the values."""
 
     def centred(value: Float[Array, "V P"]) -> Float[Array, "V P"]:
         by_state = value.reshape(len(value), states, -1)
         return (by_state - by_state.mean(axis=2, keepdims=True)).reshape(value.shape)
 
-    def towards(truth: Float[Array, " P"], change: Callable = lambda value: value) -> Float[np.ndarray, " R"]:
-        found = score_gradients(frozen.actor, pairs, change(jnp.concatenate([truth[None], values])))
-        return np.asarray(cosine(found[1:], found[0]), float)
-
     return {
-        "cosine": towards(pairs.soft),
-        "centred_cosine": towards(pairs.soft, centred),
-        "plain_cosine": towards(pairs.plain),
+        "cosine": towards(frozen, pairs, pairs.soft, values),
+        "centred_cosine": towards(frozen, pairs, centred(pairs.soft[None])[0], centred(values)),
+        "plain_cosine": towards(frozen, pairs, pairs.plain, values),
+        "level_cosine": towards(frozen, pairs, pairs.soft, raised(values, seeds)),
     }
+
+
+def towards(
+    frozen: Frozen, pairs: Pairs, truth: Float[Array, " P"], values: Float[Array, "R P"]
+) -> Float[np.ndarray, " R"]:
+    """Cosines of the values' gradients to that of the truth."""
+    found = score_gradients(frozen.actor, pairs, jnp.concatenate([truth[None], values]))
+    return np.asarray(cosine(found[1:], found[0]), float)
+
+
+def raised(values: Float[Array, "R P"], seeds: int) -> Float[Array, "R P"]:
+    """The critics without targeting, which come first, moved at all pairs alike to the mean of each of the others.
+
+    A control: scores have mean zero over a policy's actions but not over a sample of them, so that the level of a
+    value, which says nothing about actions, moves its cosine to the gradient of returns that have a level too.
+    """
+    own = jnp.tile(values[:seeds], (len(values) // seeds, 1))
+    return own + jnp.mean(values - own, axis=1, keepdims=True)
 
 
 def table(
