@@ -1,4 +1,6 @@
-"""Values and policies on tasks whose answers are known, with and without the correction."""
+"""Values and policies on tasks whose answers are known, without the correction and with it, by gradient and solved."""
+
+from dataclasses import replace
 
 import jax
 import jax.numpy as jnp
@@ -13,6 +15,8 @@ from iadd_tr.types import Transition
 
 AGENT = Agent(hidden=32, batch=128, gamma=0.8, polyak=0.02, agent_rate=1e-3, target_entropy=-1.5, epsilon_hidden=16)
 SETTINGS = Settings(betas=(0.0, 1.0), agent=AGENT)
+KINDS = ["without", "gradient", "solve"]
+STEPS = 20  # updates between two solutions
 
 
 def bandit(key) -> Transition:
@@ -31,17 +35,25 @@ def drift(key) -> Transition:
     return Transition(state, action, density, -(after[:, 0] ** 2), after, jnp.ones(AGENT.batch))
 
 
-def train(draw, updates: int) -> sac.State:
-    """Two agents as one batch: the first without the correction, the second with it."""
+def train(draw, updates: int) -> dict[str, sac.State]:
+    """An agent of each kind; those without the correction and with one fitted by gradient are one batch."""
 
-    @jax.jit
-    @jax.vmap
-    def one(run):
-        state = sac.init(jax.random.key(0), 1, 1, AGENT, True)
-        data = jax.vmap(draw)(jax.random.split(jax.random.key(1), updates))
-        return sac.improve(jax.random.key(2), state, data, run, AGENT)[0]
+    def train_all(settings: Settings) -> sac.State:
+        @jax.jit
+        @jax.vmap
+        def one(run):
+            def improve(state, key):
+                data = jax.vmap(draw)(jax.random.split(key, STEPS))
+                return sac.improve(key, state, data, run, settings.agent)[0], None
 
-    return one(traced(SETTINGS, rows(SETTINGS)))
+            state = sac.init(jax.random.key(0), 1, 1, settings.agent, True)
+            return jax.lax.scan(improve, state, jax.random.split(jax.random.key(1), updates // STEPS))[0]
+
+        return one(traced(settings, rows(settings)))
+
+    both = train_all(SETTINGS)
+    solved = train_all(replace(SETTINGS, betas=(1.0,), agent=replace(AGENT, targeting="solve")))
+    return dict(zip(KINDS, (agent(both, 0), agent(both, 1), agent(solved, 0)), strict=True))
 
 
 def agent(state: sac.State, index: int) -> sac.State:
@@ -56,34 +68,34 @@ def adjusted_values(state: sac.State, observation, action) -> np.ndarray:
 
 
 @pytest.fixture(scope="module")
-def bandits() -> sac.State:
+def bandits() -> dict[str, sac.State]:
     return train(bandit, 2500)
 
 
 @pytest.fixture(scope="module")
-def drifters() -> sac.State:
+def drifters() -> dict[str, sac.State]:
     return train(drift, 3000)
 
 
-@pytest.mark.parametrize("index", [0, 1], ids=["without", "with"])
-def test_bandit_values_are_the_rewards(bandits, index):
+@pytest.mark.parametrize("kind", KINDS)
+def test_bandit_values_are_the_rewards(bandits, kind):
     rows_ = bandit(jax.random.key(7))
-    values = adjusted_values(agent(bandits, index), rows_.observation, rows_.action)
+    values = adjusted_values(bandits[kind], rows_.observation, rows_.action)
     assert np.abs(values - np.asarray(rows_.reward)[None]).max() < 0.1
     assert np.abs(values - np.asarray(rows_.reward)[None]).mean() < 0.02
 
 
-@pytest.mark.parametrize("index", [0, 1], ids=["without", "with"])
-def test_bandit_policy_takes_half_the_state(bandits, index):
+@pytest.mark.parametrize("kind", KINDS)
+def test_bandit_policy_takes_half_the_state(bandits, kind):
     state = jnp.linspace(-0.9, 0.9, 19)[:, None]
-    action = policy.mode(agent(bandits, index).actor.value, state)
+    action = policy.mode(bandits[kind].actor.value, state)
     np.testing.assert_allclose(action, 0.5 * state, atol=0.08)
 
 
-@pytest.mark.parametrize("index", [0, 1], ids=["without", "with"])
-def test_drift_values_are_the_soft_returns_of_the_policy(drifters, index):
+@pytest.mark.parametrize("kind", KINDS)
+def test_drift_values_are_the_soft_returns_of_the_policy(drifters, kind):
     """Against a simulation of the learned policy in the true dynamics, entropy bonus included."""
-    learned = agent(drifters, index)
+    learned = drifters[kind]
     start = jnp.linspace(-0.8, 0.8, 5)
     first = jnp.array([-0.5, 0.5, 0.0, 0.3, -0.3])
     state = jnp.repeat(start, 400)[:, None]
@@ -98,19 +110,17 @@ def test_drift_values_are_the_soft_returns_of_the_policy(drifters, index):
     np.testing.assert_allclose(values.mean(0), total.reshape(5, 400).mean(1), atol=0.06)
 
 
-@pytest.mark.parametrize("index", [0, 1], ids=["without", "with"])
-def test_drift_policy_pushes_towards_zero(drifters, index):
+@pytest.mark.parametrize("kind", KINDS)
+def test_drift_policy_pushes_towards_zero(drifters, kind):
     state = jnp.array([-0.9, -0.5, 0.5, 0.9])[:, None]
-    action = policy.mode(agent(drifters, index).actor.value, state)
+    action = policy.mode(drifters[kind].actor.value, state)
     assert np.all(np.sign(action) == -np.sign(state))
     assert np.all(np.abs(action[jnp.array([0, 3])]) > 0.8)
 
 
-def test_only_the_run_with_beta_has_a_correction(drifters):
+@pytest.mark.parametrize("kind", KINDS)
+def test_only_a_run_with_beta_has_a_correction(drifters, kind):
     rows_ = drift(jax.random.key(3))
-    shift = [
-        targeted.correction(agent(drifters, i).epsilon.value, rows_.action, rows_.log_density, jnp.zeros(()))
-        for i in (0, 1)
-    ]
-    assert np.all(np.asarray(shift[0]) == 0.0)
-    assert np.any(np.asarray(shift[1]) != 0.0)
+    epsilon = drifters[kind].epsilon.value
+    shift = np.asarray(targeted.correction(epsilon, rows_.action, rows_.log_density, jnp.zeros(())))
+    assert np.all(shift == 0.0) if kind == "without" else np.all(shift != 0.0)

@@ -21,11 +21,11 @@ def numbers(line: dict) -> dict:
     return {name: value for name, value in line.items() if isinstance(value, float) and name != "seconds"}
 
 
-@pytest.mark.parametrize("algo", ["iadd-tr", "sac"])
-def test_a_batch_gives_each_run_what_it_gets_alone(algo):
-    together = list(train(problem("probe:drift", algo, runs=2, seed=3)))
+@pytest.mark.parametrize(("algo", "targeting"), [("iadd-tr", "solve"), ("sac", "gradient")])
+def test_a_batch_gives_each_run_what_it_gets_alone(algo, targeting):
+    together = list(train(problem("probe:drift", algo, runs=2, seed=3, targeting=targeting)))
     for run in (0, 1):
-        alone = list(train(problem("probe:drift", algo, runs=1, seed=3 + run)))
+        alone = list(train(problem("probe:drift", algo, runs=1, seed=3 + run, targeting=targeting)))
         for ours, theirs in zip(together, alone, strict=True):
             ours, theirs = numbers(ours.metrics[run]), numbers(theirs.metrics[0])
             assert ours.keys() == theirs.keys()

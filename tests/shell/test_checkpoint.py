@@ -77,6 +77,16 @@ def test_what_is_loaded_is_what_was_saved(made, saved):
         np.testing.assert_array_equal(place.actions, other.actions)
 
 
+def test_a_solved_correction_comes_back_with_its_means(tmp_path):
+    small = problem("probe:drift", "sac", betas=(0.0, 1.0), targeting="solve")
+    batch = Batch(small)
+    state = algorithm_of(small.settings).begin(batch)
+    state = dataclasses.replace(state, agent=scrambled(np.random.default_rng(0), jax.device_get(state.agent)))
+    checkpoint.save(tmp_path, config.fingerprint(small.settings), 1, state, batch.host.places())
+    assert np.ptp(state.agent.epsilon.bootstrap) > 0
+    assert same(restore(small, tmp_path).state, jax.device_get(state))
+
+
 def test_a_folder_without_a_checkpoint_has_nowhere_to_go_on_from(made, tmp_path):
     assert restore(made[0], tmp_path) is None
 

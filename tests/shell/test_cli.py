@@ -86,7 +86,7 @@ def contents(folder: Path) -> dict[str, bytes]:
 def made(folder: Path, *arguments: Any) -> Path:
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(cli, "cache_compilations", lambda: None)
-        run("train", *arguments, *TINY.split(), "--out", folder)
+        run("train", *TINY.split(), *arguments, "--out", folder)
     return folder
 
 
@@ -123,6 +123,9 @@ WRONG = [
     (["--betas", "-1"], "--betas must be 0 or more"),
     (["--betas", "none"], "--betas must be 0 or more"),
     (["--floors", "0"], "--floors must be positive"),
+    (["--epsilon-degree", "-1"], "--epsilon-degree must be 0 or more"),
+    (["--epsilon-decay", "1"], "--epsilon-decay must lie in [0, 1)"),
+    (["--epsilon-ridge", "0"], "--epsilon-ridge must be positive"),
     (["--horizon", "1"], "--horizon must be x,y,a,b"),
     (["--horizon", "1,2"], "--horizon must be x,y,a,b"),
     (["--horizon", "3,2,0,1"], "--horizon must have 1 <= x <= y"),
@@ -190,6 +193,16 @@ def test_a_run_resumed_with_more_epochs_keeps_every_row_and_can_be_evaluated(cap
     run("evaluate", pendulum, "--episodes", 1)
     assert "after 4 epochs" in capsys.readouterr().out
     assert "holds 4 epochs already" in complaint(capsys, "train", "--resume", pendulum, "--epochs", 2)
+
+
+def test_a_solved_correction_trains_and_goes_on_as_if_never_interrupted(tmp_path):
+    options = ["--task", "probe:drift", "--algo", "sac", "--targeting", "solve", "--betas", "0,1"]
+    whole, resumed = made(tmp_path / "whole", *options), made(tmp_path / "resumed", *options, "--epochs", 1)
+    run("train", "--resume", resumed, "--epochs", 2)
+    lines, again = (runlog.read_metrics(folder) for folder in (whole, resumed))
+    for name in ("return", "update/correction", "update/value", "update/targeted_loss"):
+        assert [line[name] for line in lines] == [line[name] for line in again]
+    assert [line["update/correction"] > 0 for line in lines] == [False, True, False, True]
 
 
 def test_a_number_that_is_not_finite_stops_training_and_the_last_checkpoint_goes_on(capsys, tmp_path):

@@ -152,7 +152,8 @@ def update_actor(noise: Noise, state: State, rows: Transition, run: Run) -> tupl
             jax.lax.stop_gradient(log_density),
             run.log_floor,
         )
-        return jnp.mean(temperature * log_density - jnp.min(adjusted, axis=0)), -jnp.mean(log_density)
+        least = jnp.minimum(*adjusted)  # jnp.min's gradient divides by how many equal it: none, if rounded elsewhere
+        return jnp.mean(temperature * log_density - least), -jnp.mean(log_density)
 
     (actor_loss, entropy), gradient = jax.value_and_grad(loss, has_aux=True)(state.actor.value)
     actor = descend(state.actor, gradient, run.agent_rate)
