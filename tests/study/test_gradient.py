@@ -14,7 +14,7 @@ from iadd_tr.experiment import Problem
 from iadd_tr.settings import override
 from iadd_tr.study import frozen as freezing
 from iadd_tr.study import gradient, paired, variants
-from iadd_tr.study.paired import WITHOUT, Variant
+from iadd_tr.study.paired import Variant
 from iadd_tr.tasks.simulator import Simulator
 from iadd_tr.tasks.task import resolve
 
@@ -101,52 +101,49 @@ def test_a_score_gradient_is_the_derivative_of_the_log_density_times_the_value(a
         np.testing.assert_allclose(one, expected, rtol=1e-3, atol=1e-4 * float(jnp.abs(expected).max()))
 
 
-def test_the_gradient_of_the_tally_is_the_sum_of_the_gradients_after_every_update(agent, pairs):
+def trained(agent, pairs, ways, seed, settings=SMALL):
+    """Critics and corrections after an epoch, and what they began with."""
     frozen, _ = agent
-    runs, choices = paired.batch(SMALL, [LOUD], [3])
-    states, tally = paired.begin(SMALL.agent, frozen, pairs, runs)
-    state, run = jax.tree.map(lambda x: x[0], (states, runs))
-    _, tally = paired.epoch(SMALL.agent, frozen.rows, pairs, 0, runs, choices, states, tally)
+    runs, choices = paired.batch(settings, ways, [seed])
+    started = paired.begin(settings.agent, frozen, pairs, runs, choices)
+    kept = jax.tree.map(lambda x: x[0].copy(), (started[0].state, jax.tree.map(lambda x: x[:, 0], started[1]), runs))
+    return paired.epoch(settings.agent, frozen.rows, pairs, 0, runs, choices, *started), kept
 
+
+@pytest.mark.parametrize("beta", [0.0, 1.0])
+def test_the_gradient_of_summed_values_is_the_sum_of_the_gradients_after_every_update(agent, pairs, beta):
+    frozen, _ = agent
+    (critics, correction), (state, own, run) = trained(agent, pairs, [replace(LOUD, beta=beta)], seed=3)
+    state = replace(state, epsilon=own.fast, slow_epsilon=own.slow)
+    run = replace(run, beta=jnp.array(beta), log_floor=jnp.log(0.1), targeted_rate=jnp.array(3e-2))
     order_key, noise_key = jax.random.split(run.at(1, 0))
     order = np.resize(jax.random.permutation(order_key, 100), (4, 32))
     noise = jax.random.normal(noise_key, (4, 32, 3))
-    total, update = 0.0, jax.jit(partial(sac.update_critics, agent=SMALL.agent))
+    plain, total, update = 0.0, 0.0, jax.jit(partial(sac.update_critics, agent=SMALL.agent))
     for index, drawn in zip(order, noise, strict=True):
         rows = jax.tree.map(lambda x, index=index: x[index], frozen.rows)
         state, _ = update(sac.Noise(drawn, drawn), state, rows, run)
         twins = critic.values(state.critics.value, pairs.observation, pairs.action)
         inverse = 1 / np.maximum(np.exp(pairs.log_density), 0.1)
         shift = jax.vmap(lambda net: net(pairs.action)[:, 0])(state.epsilon.value) * inverse[None]
-        total = total + freezing.score_gradients(frozen.actor, pairs, jnp.min(twins + shift, axis=0)[None])[0]
-    (found,) = freezing.score_gradients(frozen.actor, pairs, tally.value)
-    np.testing.assert_allclose(found, total, rtol=1e-3, atol=1e-4 * float(np.abs(total).max()))
-    assert float(tally.correction[0]) > 0
-
-
-def test_pairs_of_critics_differ_in_nothing_but_the_correction(agent, pairs):
-    frozen, _ = agent
-    runs, choices = paired.batch(SMALL, [WITHOUT, LOUD], [5])
-    states, tally = paired.begin(SMALL.agent, frozen, pairs, runs)
-    states, tally = paired.epoch(SMALL.agent, frozen.rows, pairs, 0, runs, choices, states, tally)
-    jax.tree.map(lambda x: np.testing.assert_array_equal(x[0], x[1]), states.critics.value)
-    assert float(tally.correction[0]) == 0
-    assert float(tally.correction[1]) > 1e-3
-    assert not np.array_equal(tally.value[0], tally.value[1])
+        values = jnp.stack([jnp.min(twins, axis=0), jnp.min(twins + shift, axis=0)])
+        one, other = freezing.score_gradients(frozen.actor, pairs, values)
+        plain, total = plain + one, total + other
+    found = freezing.score_gradients(frozen.actor, pairs, jnp.stack([critics.value[0], correction.value[0, 0]]))
+    for one, other in zip(found, (plain, total), strict=True):
+        np.testing.assert_allclose(one, other, rtol=1e-3, atol=1e-4 * float(np.abs(other).max()))
+    assert (float(correction.size[0, 0]) > 1e-3) == (beta > 0)
 
 
 def test_a_solved_correction_is_the_same_for_both_twins_where_it_is_shared(agent, pairs):
-    frozen, _ = agent
     settings = override(SMALL, **dict(variants.SOLVE.agent))
-    shared = replace(variants.SOLVE, shared=True)
-    runs, choices = paired.batch(settings, [WITHOUT, variants.SOLVE, shared], [5])
-    states, tally = paired.begin(settings.agent, frozen, pairs, runs)
-    states, tally = paired.epoch(settings.agent, frozen.rows, pairs, 0, runs, choices, states, tally)
-    without, own, joint = np.asarray(states.epsilon.value.coefficients)
+    ways = [replace(variants.SOLVE, beta=0.0), variants.SOLVE, replace(variants.SOLVE, shared=True)]
+    (_, correction), _ = trained(agent, pairs, ways, 5, settings)
+    without, own, joint = np.asarray(correction.fast.value.coefficients[0])
     assert np.all(without == 0)
     assert np.abs(own[0] - own[1]).max() > 1e-2 * np.abs(own).max()
     np.testing.assert_allclose(joint[0], joint[1], atol=1e-3 * np.abs(joint).max())
-    assert np.all(np.asarray(tally.correction[1:]) > 0)
+    assert np.all(np.asarray(correction.size[0, 1:]) > 0)
 
 
 def test_a_diagnosis_compares_with_the_critic_of_the_same_seed(agent, pairs):

@@ -39,12 +39,10 @@ def run(study: Study, folder: Path) -> list[dict[str, Any]]:
     """A row for every checkpoint, variant and seed."""
     keep.same_study(folder, study, free="checkpoints")
     simulator = Simulator(resolve(study.task))
-    table = []
-    for epochs in sorted(set(study.checkpoints)):
-        frozen = frozen_agent(study, epochs, simulator, folder)
-        pairs = followed(study, epochs, frozen, simulator, folder)
-        table += diagnoses(study, epochs, frozen, pairs, folder)
-    return table
+    places = sorted(set(study.checkpoints))
+    agents = {epochs: frozen_agent(study, epochs, simulator, folder) for epochs in places}
+    returns = {epochs: followed(study, epochs, agents[epochs], simulator, folder) for epochs in places}
+    return [row for epochs in places for row in diagnoses(study, epochs, agents[epochs], returns[epochs], folder)]
 
 
 def frozen_agent(study: Study, epochs: int, simulator: Simulator, folder: Path) -> Frozen:

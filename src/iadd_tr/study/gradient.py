@@ -19,7 +19,7 @@ from jaxtyping import Array, Float
 from iadd_tr.settings import Settings, override
 from iadd_tr.study import paired
 from iadd_tr.study.frozen import Frozen, Pairs, Sizes, cosine, score_gradients
-from iadd_tr.study.paired import WITHOUT, Tally, Variant
+from iadd_tr.study.paired import Variant
 from iadd_tr.study.variants import MAIN, VARIANTS
 from iadd_tr.tasks import presets
 
@@ -71,7 +71,7 @@ QUICK = Study(
     warm_up=1000,
     hidden=64,
     rows=2500,
-    critic_epochs=4,
+    critic_epochs=20,
     states=64,
     trajectories=8,
     horizon=100,
@@ -88,18 +88,20 @@ def diagnose(
     advance: Callable[[], None] = lambda: None,
 ) -> list[dict[str, Any]]:
     """Train critics with each of some variants that make one program, and without; compare their gradients."""
-    members = [WITHOUT, *variants]
     settings = override(study.settings(epochs), **dict(variants[0].agent))
-    runs, choices = paired.batch(settings, members, study.seeds)
-    states, tallies = paired.begin(settings.agent, frozen, pairs, runs)
+    runs, choices = paired.batch(settings, variants, study.seeds)
+    critics, corrections = paired.begin(settings.agent, frozen, pairs, runs, choices)
     for number in range(study.critic_epochs):
-        states, tallies = paired.epoch(settings.agent, frozen.rows, pairs, number, runs, choices, states, tallies)
-        jax.block_until_ready(tallies)
+        critics, corrections = paired.epoch(
+            settings.agent, frozen.rows, pairs, number, runs, choices, critics, corrections
+        )
+        jax.block_until_ready(corrections.value)
         advance()
     updates = study.critic_epochs * paired.minibatches(study.sizes(epochs).rows, settings.agent.batch)
-    tallies = jax.tree.map(lambda x: x / updates, tallies)
-    found = alignments(frozen, pairs, tallies.value, study.states, len(study.seeds))
-    return table(study, epochs, frozen, members, tallies, found)
+    values = jnp.concatenate([critics.value[:, None], corrections.value], axis=1) / updates
+    found = alignments(frozen, pairs, values.swapaxes(0, 1).reshape(-1, pairs.soft.size), study.states, len(runs.beta))
+    sizes = {"value": np.asarray(critics.size) / updates, "correction": np.asarray(corrections.size) / updates}
+    return table(study, epochs, frozen, variants, sizes, found)
 
 
 def alignments(
@@ -141,23 +143,23 @@ def table(
     study: Study,
     epochs: int,
     frozen: Frozen,
-    members: Sequence[Variant],
-    tallies: Tally,
+    variants: Sequence[Variant],
+    sizes: dict[str, Float[np.ndarray, " S *V"]],
     found: dict[str, Float[np.ndarray, " R"]],
 ) -> list[dict[str, Any]]:
     """A row for every variant and seed beside the critic of the same seed without targeting."""
-    count, density = len(study.seeds), np.asarray(frozen.rows.log_density)
+    density = np.asarray(frozen.rows.log_density)
     return [
         {
             "checkpoint": epochs,
             "variant": variant.name,
             "seed": seed,
-            **compare(found, count * place + number, number),
-            "value": float(tallies.size[count * place + number]),
-            "correction": float(tallies.correction[count * place + number]),
+            **compare(found, len(study.seeds) * (place + 1) + number, number),
+            "value": float(sizes["value"][number]),
+            "correction": float(sizes["correction"][number, place]),
             "floored": float(np.mean(density < np.log(variant.floor))),
         }
-        for place, variant in enumerate(members[1:], 1)
+        for place, variant in enumerate(variants)
         for number, seed in enumerate(study.seeds)
     ]
 
