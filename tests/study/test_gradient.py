@@ -86,6 +86,7 @@ def test_returns_are_those_of_gymnasium_and_add_the_entropies_of_all_actions_but
     assert float(found.plain[2]) == pytest.approx(plain, abs=1e-3)
     assert float(found.soft[2]) == pytest.approx(plain + bonus, abs=1e-3)
     assert bonus != 0
+    np.testing.assert_array_equal(found.length, trail.live.sum(axis=0))
 
 
 def test_a_score_gradient_is_the_derivative_of_the_log_density_times_the_value(agent, pairs):

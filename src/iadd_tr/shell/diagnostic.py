@@ -1,11 +1,13 @@
 """The stages of the policy-gradient diagnostic, each kept on disk, so that a killed study goes on where it was."""
 
+import time
 from functools import partial
 from hashlib import sha256
 from pathlib import Path
 from typing import Any
 
 import jax
+import jax.numpy as jnp
 
 from iadd_tr.experiment import Problem
 from iadd_tr.settings import Settings
@@ -72,8 +74,12 @@ def followed(study: Study, epochs: int, frozen: Frozen, simulator: Simulator, fo
     follow = partial(freezing.trajectories, key, frozen, simulator, study.trajectories, study.horizon, gamma)
 
     def make() -> Pairs:
-        with progress(f"epoch {epochs}: {study.states * study.trajectories} trajectories", study.horizon) as advance:
-            return follow(advance)
+        start = time.perf_counter()
+        with progress(f"epoch {epochs}: {count} trajectories", study.horizon) as advance:
+            pairs = follow(advance)
+        steps, seconds = float(jnp.sum(pairs.length)), time.perf_counter() - start
+        print(f"{steps:.3g} simulator steps, {steps / seconds:.0f} per second with the policy")
+        return pairs
 
     count = study.states * study.trajectories
     template = jax.eval_shape(lambda: freezing.unfollowed(simulator.task, count))

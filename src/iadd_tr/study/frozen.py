@@ -72,12 +72,13 @@ class Pairs(eqx.Module):
     logged: Float[Array, " P"]  # of the action that was taken in the state when it was visited
     soft: Float[Array, " P"]  # discounted rewards and entropies: what the critic of SAC estimates
     plain: Float[Array, " P"]  # discounted rewards alone
+    length: Float[Array, " P"]  # steps until the end or the horizon
 
 
 def unfollowed(task: Task, count: int) -> Pairs:
     """The shapes of so many pairs."""
     observation, action, number = (jnp.zeros((count, *size)) for size in ((task.observations,), (task.actions,), ()))
-    return Pairs(observation, action, action, number, number, number, number)
+    return Pairs(observation, action, action, number, number, number, number, number)
 
 
 def trajectories(
@@ -113,6 +114,7 @@ def trajectories(
         logged=jnp.repeat(frozen.held_out.log_density, count),
         soft=jnp.asarray(plain + float(frozen.temperature) * returns(later(trail, entropies), gamma)),
         plain=jnp.asarray(plain),
+        length=jnp.asarray(trail.live.sum(axis=0), jnp.float32),
     )
 
 
