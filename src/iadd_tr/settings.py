@@ -48,6 +48,8 @@ class Agent:
     target_entropy: float = -1.0
     targeting: Targeting = "gradient"
     """How the correction is fitted: a network by gradient, as the paper's text, or a polynomial solved for."""
+    epsilon_target: Literal["slow", "online"] = "slow"
+    """Whose values stand in the correction's target: the slow critics', as in the paper, or the critics' own."""
     epsilon_hidden: int = 64
     """Units of each of the two hidden layers of the correction fitted by gradient."""
     epsilon_rate: float = 3e-4

@@ -176,6 +176,19 @@ def test_beta_scales_the_correction_and_the_critics_do_not_see_it():
     assert np.abs(theirs).max() > 0.01
 
 
+@pytest.mark.parametrize("targeting", ["solve", "gradient"])
+def test_the_target_may_hold_the_critics_themselves(targeting):
+    slow = replace(AGENT, targeting=targeting)
+    far = eqx.tree_at(lambda s: s.slow_critics, fresh(agent=slow), critic.init(jax.random.key(9), OBSERVATIONS, 2, 16))
+    near = eqx.tree_at(lambda s: s.slow_critics, far, far.critics.value)
+    online = update(noise(2), far, batch(1), run_with(1.0), replace(slow, epsilon_target="online"))[0]
+    expected, other = (update(noise(2), state, batch(1), run_with(1.0), slow)[0] for state in (near, far))
+    for ours, theirs in zip(jax.tree.leaves(online.epsilon), jax.tree.leaves(expected.epsilon), strict=True):
+        np.testing.assert_allclose(ours, theirs, rtol=1e-4, atol=1e-6)
+    assert not eqx.tree_equal(online.epsilon, other.epsilon, rtol=1e-2)
+    assert eqx.tree_equal(online.critics, other.critics, rtol=1e-5, atol=1e-7)
+
+
 def test_nothing_seen_gives_no_correction():
     solved = targeted.resolve(targeted.unsolved(ACTIONS, 2), jnp.ones(()), FLOOR, 1e-3)
     assert np.all(np.asarray(solved.value.coefficients) == 0.0)

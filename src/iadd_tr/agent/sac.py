@@ -107,6 +107,7 @@ def update_critics(
     (td_loss, value), gradient = jax.value_and_grad(critic.td_loss, has_aux=True)(
         state.critics.value, rows.observation, rows.action, target
     )
+    before = state.critics.value
     critics = descend(state.critics, gradient, run.agent_rate)
     slow = follow(state.slow_critics, critics.value, agent.polyak)
     state = eqx.tree_at(lambda s: (s.critics, s.slow_critics), state, (critics, slow))
@@ -114,6 +115,8 @@ def update_critics(
     if state.epsilon is None:
         return state, {**info, "targeted_loss": jnp.zeros(()), "correction": jnp.zeros(())}
 
+    if agent.epsilon_target == "online":
+        next_value = critic.values(before, rows.next_observation, next_action)
     next_adjusted = targeted.adjust(state.slow_epsilon, next_value, next_action, next_log_density, run.log_floor)
     adjusted_target = critic.bellman_target(rows.reward, discount, next_adjusted, bonus)
     (loss, shift), gradient = jax.value_and_grad(targeted.loss, has_aux=True)(
