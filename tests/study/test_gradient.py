@@ -137,7 +137,7 @@ def test_the_gradient_of_summed_values_is_the_sum_of_the_gradients_after_every_u
 
 
 def test_a_solved_correction_is_the_same_for_both_twins_where_it_is_shared(agent, pairs):
-    settings = override(SMALL, **dict(variants.SOLVE.agent))
+    settings = override(STUDY.settings(1, variants.SOLVE), batch=32)
     ways = [replace(variants.SOLVE, beta=0.0), variants.SOLVE, replace(variants.SOLVE, shared=True)]
     (_, correction), _ = trained(agent, pairs, ways, 5, settings)
     without, own, joint = np.asarray(correction.fast.value.coefficients[0])

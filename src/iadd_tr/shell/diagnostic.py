@@ -89,10 +89,16 @@ def followed(study: Study, epochs: int, frozen: Frozen, simulator: Simulator, fo
 def diagnoses(study: Study, epochs: int, frozen: Frozen, pairs: Pairs, folder: Path) -> list[dict[str, Any]]:
     """What every variant found, a program at a time."""
     groups = programs(study.variants)
-    paths = [folder / f"critics-{epochs}-{sha256(repr(group).encode()).hexdigest()[:12]}.json" for group in groups]
+    names = [fingerprint(study.settings(epochs, group[0]).agent, group) for group in groups]
+    paths = [folder / f"critics-{epochs}-{name}.json" for name in names]
     left = sum(not path.exists() for path in paths)
     table = []
     with progress(f"epoch {epochs}: critics of {left} programs", left * study.critic_epochs) as advance:
         for path, group in zip(paths, groups, strict=True):
             table += keep.plain(path, partial(gradient.diagnose, study, epochs, frozen, pairs, group, advance))
     return table
+
+
+def fingerprint(*records: Any) -> str:
+    """A short name of what was asked."""
+    return sha256(repr(records).encode()).hexdigest()[:12]

@@ -105,6 +105,8 @@ def trajectories(
         return np.resize(np.asarray(action), chosen.shape) if t == 0 else np.asarray(chosen)
 
     trail = simulator.follow(np.repeat(np.asarray(frozen.states, np.float64), count, axis=0), act, horizon)
+    for _ in range(len(entropies), horizon):  # all had ended
+        advance()
     plain = returns(trail.reward, gamma)
     return Pairs(
         observation=observation,

@@ -20,7 +20,7 @@ from iadd_tr.settings import Settings, override
 from iadd_tr.study import paired
 from iadd_tr.study.frozen import Frozen, Pairs, Sizes, cosine, score_gradients
 from iadd_tr.study.paired import Variant
-from iadd_tr.study.variants import MAIN, VARIANTS
+from iadd_tr.study.variants import GRADIENT, MAIN, VARIANTS
 from iadd_tr.tasks import presets
 
 PAPER = {50: (0.728, 0.771), 300: (0.918, 0.928)}
@@ -51,11 +51,11 @@ class Study:
         """What is compared."""
         return tuple(v for v in (*MAIN, *VARIANTS) if self.every_program or v.agent in {m.agent for m in MAIN})
 
-    def settings(self, epochs: int) -> Settings:
-        """Of the agent that is frozen after so many epochs."""
+    def settings(self, epochs: int, variant: Variant = GRADIENT) -> Settings:
+        """Of the agent that is frozen after so many epochs, and of a variant's critics."""
         loop = {"epochs": epochs, "epoch_length": self.epoch_length, "warm_up": self.warm_up}
         own = {"seed": self.agent_seed, "hidden": self.hidden, "checkpoint_every": 10}
-        return override(presets.settings(self.task, "sac"), **loop, **own)
+        return override(presets.settings(self.task, "sac"), **loop, **own, **dict(variant.agent))
 
     def sizes(self, epochs: int) -> Sizes:
         """The paper's rows, or all there are besides the held-out ones."""
@@ -88,7 +88,7 @@ def diagnose(
     advance: Callable[[], None] = lambda: None,
 ) -> list[dict[str, Any]]:
     """Train critics with each of some variants that make one program, and without; compare their gradients."""
-    settings = override(study.settings(epochs), **dict(variants[0].agent))
+    settings = study.settings(epochs, variants[0])
     runs, choices = paired.batch(settings, variants, study.seeds)
     critics, corrections = paired.begin(settings.agent, frozen, pairs, runs, choices)
     for number in range(study.critic_epochs):

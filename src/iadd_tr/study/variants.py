@@ -13,7 +13,7 @@ SOLVE = Variant("solve", agent=(("targeting", "solve"),))
 MAIN = (GRADIENT, SOLVE)
 
 
-def _program(base: Variant, name: str, **fields: int | float) -> Variant:
+def _program(base: Variant, name: str, **fields: int | float | str) -> Variant:
     """A change that makes another program."""
     return replace(base, name=f"{base.name}, {name}", agent=(*base.agent, *fields.items()))
 
@@ -26,12 +26,17 @@ def _traced(base: Variant) -> tuple[Variant, ...]:
     )
 
 
+ONLINE = _program(SOLVE, "online target", epsilon_target="online")
+
 VARIANTS = (
     *_traced(GRADIENT),
     *(replace(GRADIENT, name=f"gradient, rate {rate:g}", rate=rate) for rate in (3e-3, 3e-2)),
     _program(GRADIENT, "256 units", epsilon_hidden=256),
+    _program(GRADIENT, "online target", epsilon_target="online"),
     *_traced(SOLVE),
     replace(SOLVE, name="solve, one for both twins", shared=True),
+    ONLINE,
+    *_traced(ONLINE),
     _program(SOLVE, "constant", epsilon_degree=0),
     _program(SOLVE, "quadratic", epsilon_degree=2),
     _program(SOLVE, "degree 4", epsilon_degree=4),
