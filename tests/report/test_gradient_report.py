@@ -42,7 +42,7 @@ def test_the_papers_numbers_stand_beside_ours():
         ("50", "gradient"), ("50", "solve"), ("50", "paper"), ("100", "solve"), ("300", "paper"),
     ]  # fmt: skip
     assert found[2][2:4] == ("0.728", "0.771")
-    assert np.all([line[5] == "0.1" for line in found if line[1] != "paper"])
+    assert np.all([line[6] == "0.1" for line in found if line[1] != "paper"])
 
 
 def test_the_table_holds_both_ways_of_fitting_and_no_other():

@@ -107,14 +107,14 @@ def _curve(axis: Axes, rows: Rows, column: str, label: str, color: str) -> None:
 def draw_variants(rows: Rows, path: Path) -> None:
     """Paired gains of every variant over all checkpoints, with intervals, and what is added beside the value."""
     table = overall(rows)
-    figure, axes = plt.subplots(1, 3, figsize=(13, 1.2 + 0.3 * len(table)), sharey=True, layout="constrained")
+    figure, axes = plt.subplots(1, 3, figsize=(13, 1.6 + 0.3 * len(table)), sharey=True, layout="constrained")
     places = np.arange(len(table))[::-1]
     for axis, prefix in zip(axes, ("", "centred_"), strict=False):
         _bars(axis, places, table, prefix)
     levels = [row["level_gain"] for row in table]
     axes[0].plot(levels, places, "|", color="black", markersize=9, label="by its level alone")
     axes[0].axvspan(*PAPER_GAINS, color="0.9", zorder=0, label="paper, over its checkpoints")
-    axes[0].legend(frameon=False, fontsize=8)
+    figure.legend(*axes[0].get_legend_handles_labels(), loc="outside lower left", ncols=2, frameon=False)
     axes[0].set(title="gain of the cosine", yticks=places)
     axes[0].set_yticklabels([row["variant"] for row in table])
     axes[1].set_title("gain, each state's mean taken away")
@@ -132,7 +132,7 @@ def _bars(axis: Axes, places: np.ndarray, table: Rows, prefix: str) -> None:
 
 
 def lines(rows: Rows) -> list[tuple[str, ...]]:
-    """For the screen: checkpoint, how it is fitted, cosine without and with, gain and its interval, |e / e| by |Q|."""
+    """For the screen: checkpoint, way to fit, cosine without and with, gain, gain by level alone, size of ε / e."""
     found = [row for row in summary(rows) if row["variant"] in STYLES]
     ours = [
         (
@@ -141,9 +141,10 @@ def lines(rows: Rows) -> list[tuple[str, ...]]:
             f"{row['cosine_without']:.3f}",
             f"{row['cosine_with']:.3f}",
             f"{row['gain']:+.4f} [{row['gain_low']:+.4f}, {row['gain_high']:+.4f}]",
+            f"{row['level_gain']:+.4f}",
             f"{row['correction'] / row['value']:.2g}",
         )
         for row in found
     ]
-    paper = [(f"{epoch}", "paper", f"{a:.3f}", f"{b:.3f}", f"{b - a:+.3f}", "") for epoch, (a, b) in PAPER.items()]
+    paper = [(f"{epoch}", "paper", f"{a:.3f}", f"{b:.3f}", f"{b - a:+.3f}", "", "") for epoch, (a, b) in PAPER.items()]
     return sorted(ours + paper, key=lambda line: int(line[0]))

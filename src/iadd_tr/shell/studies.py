@@ -104,7 +104,7 @@ def gradient(options: Gradient) -> None:
     write_csv(folder / "variants_summary.csv", report.overall(table))
     report.draw(table, folder / "figure.png")
     report.draw_variants(table, folder / "variants.png")
-    columns = ("epochs", "TR", "cosine without", "with", "paired gain [95 %]", "|ε/e| / |Q|")
+    columns = ("epochs", "TR", "cosine without", "with", "paired gain [95 %]", "by level alone", "|ε/e| / |Q|")
     show("cosine to the Monte-Carlo policy gradient, means over paired seeds", columns, report.lines(table))
     print(f"{folder} holds table.csv and figure.png, and of all variants variants.csv, variants.png and summaries.")
 
