@@ -1,3 +1,5 @@
+import contextlib
+
 import jax.numpy as jnp
 import numpy as np
 import pytest
@@ -8,6 +10,13 @@ from iadd_tr.tasks.task import TaskError, resolve
 from iadd_tr.types import Transition
 
 STEPS = 150
+
+
+@pytest.fixture(scope="module", autouse=True)
+def _own_folder(tmp_path_factory):
+    """MuJoCo leaves its log of warnings in the working folder."""
+    with contextlib.chdir(tmp_path_factory.mktemp("log")):
+        yield
 
 
 def wander(name: str, runs: int = 2):
