@@ -3,8 +3,9 @@ from dataclasses import replace
 
 import pytest
 
+from iadd_tr.shell import run as runs
 from iadd_tr.shell.cli import main
-from iadd_tr.study import coverage, influence, latents, robustness
+from iadd_tr.study import coverage, frozen, gradient, influence, latents, robustness
 
 
 def complaint(capsys, *arguments: str) -> str:
@@ -72,3 +73,51 @@ def test_theory_leaves_a_table_and_a_figure_of_each_theorem(monkeypatch, tmp_pat
     for number in (1, 2, 3, 4):
         assert len(read(tmp_path / f"theorem_{number}.csv")) > 2
         assert (tmp_path / f"theorem_{number}.png").stat().st_size > 10_000
+
+
+TINY = replace(
+    gradient.QUICK,
+    checkpoints=(1, 2),
+    seeds=(1, 2),
+    epoch_length=250,
+    warm_up=50,
+    hidden=8,
+    rows=100,
+    critic_epochs=1,
+    states=4,
+    trajectories=3,
+    horizon=8,
+)
+
+
+def test_gradient_leaves_tables_and_figures_and_does_nothing_twice(capsys, monkeypatch, tmp_path):
+    monkeypatch.setattr(gradient, "QUICK", TINY)
+    monkeypatch.setattr(gradient, "VARIANTS", gradient.VARIANTS[:1])
+    command = ["study", "gradient", "--quick", "--out", str(tmp_path)]
+    main(command)
+    table = read(tmp_path / "table.csv")
+    assert [(r["fitted"], r["checkpoint"], r["seed"]) for r in table] == [
+        (fitted, epoch, seed) for epoch in "12" for fitted in ("gradient", "solve") for seed in "12"
+    ]
+    for line in table:
+        with_tr, without, gain = (float(line[k]) for k in ("cosine_with_tr", "cosine_without_tr", "paired_gain"))
+        assert gain == pytest.approx(with_tr - without, abs=1e-5)
+    assert len(read(tmp_path / "variants.csv")) == 12
+    for name in ("figure.png", "variants.png"):
+        assert (tmp_path / name).stat().st_size > 10_000
+    assert "0.728" in capsys.readouterr().out
+
+    def never(*arguments, **options):
+        raise AssertionError("made again")
+
+    for owner, name in ((runs, "start"), (runs, "resume"), (frozen, "trajectories"), (gradient, "diagnose")):
+        monkeypatch.setattr(owner, name, never)
+    before = (tmp_path / "variants.csv").read_text()
+    main(command)
+    assert (tmp_path / "variants.csv").read_text() == before
+    assert "give another folder" in complaint(capsys, *command[1:], "--seeds", "1,2,3")
+
+
+@pytest.mark.parametrize(("option", "word"), [("--checkpoints=0", "1 or more"), ("--seeds=-1", "2147483647")])
+def test_gradient_refuses_in_one_sentence(capsys, tmp_path, option, word):
+    assert word in complaint(capsys, "gradient", "--quick", option, "--out", str(tmp_path))

@@ -25,7 +25,7 @@ class TooSmallError(Exception):
 
 def save(folder: Path, fingerprint: str, epoch: int, state: Any, places: Sequence[Place]) -> None:
     """Write `epoch` as the next one to run; a kill at any moment leaves the old file or the new one, whole."""
-    tensors = _named(_trim(jax.device_get(state)))
+    tensors = named(_trim(jax.device_get(state)))
     for run, place in enumerate(places):
         tensors[f"host/{run}/episode"] = np.array(place.episode)
         tensors[f"host/{run}/actions"] = place.actions
@@ -58,7 +58,7 @@ def load(folder: Path, fingerprint: str, template: Any, environments: int) -> St
     epoch = int(metadata["epoch"])
     try:
         places = [_place(tensors, seat) for seat in range(environments)]
-        state = _restore(tensors, template)
+        state = restore(tensors, template)
     except TooSmallError:
         raise UserError(f"'{path}' holds {epoch} epochs already; give --epochs {epoch} or more.") from None
     except (KeyError, ValueError) as error:
@@ -70,7 +70,8 @@ def _place(tensors: dict[str, np.ndarray], seat: int) -> Place:
     return Place(int(tensors[f"host/{seat}/episode"]), tensors[f"host/{seat}/actions"])
 
 
-def _named(tree: Any) -> dict[str, Any]:
+def named(tree: Any) -> dict[str, Any]:
+    """Leaves by their path."""
     leaves = jax.tree_util.tree_leaves_with_path(tree)
     return {jax.tree_util.keystr(path, simple=True, separator="/"): leaf for path, leaf in leaves}
 
@@ -87,7 +88,7 @@ def _trim(state: Any) -> Any:
     return jax.tree.map(trim, state, is_leaf=lambda node: isinstance(node, Replay))
 
 
-def _restore(tensors: dict[str, np.ndarray], template: Any) -> Any:
+def restore(tensors: dict[str, np.ndarray], template: Any) -> Any:
     """The template with every leaf read from the file, trimmed rows padded again."""
 
     def read(path: Any, leaf: Any) -> np.ndarray:

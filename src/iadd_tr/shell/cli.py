@@ -73,7 +73,8 @@ def main(argv: Sequence[str] | None = None) -> None:
         print(f"iadd-tr: {' '.join(str(error).split())}", file=sys.stderr)
         raise SystemExit(2) from None
     except KeyboardInterrupt:
-        print("iadd-tr: stopped; go on with: iadd-tr train --resume FOLDER", file=sys.stderr)
+        again = "iadd-tr train --resume FOLDER" if arguments[0] == "train" else "the same command"
+        print(f"iadd-tr: stopped; go on with: {again}", file=sys.stderr)
         raise SystemExit(130) from None
 
 

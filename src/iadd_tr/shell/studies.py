@@ -3,7 +3,7 @@
 import csv
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -73,6 +73,42 @@ def theory(options: Theory) -> None:
     print(f"{folder} holds theorem_1.csv to theorem_4.csv and a figure of each.")
 
 
+@dataclass(frozen=True)
+class Gradient:
+    """Compare policy gradients of critics with and without TR with Monte-Carlo returns on Hopper (Q4)."""
+
+    checkpoints: tuple[int, ...] | None = None
+    """Epochs after which the SAC agent is frozen; 50,100,150,200,250,300 where not given."""
+    seeds: tuple[int, ...] | None = None
+    """Of the paired critics; 1,2,3,4,5 where not given."""
+    out: Path = Path("runs/gradient")
+    """Where the tables and figures go, and what is trained on the way: the command goes on with what is there."""
+    quick: bool = False
+    """A small agent, few checkpoints, short trajectories: two minutes."""
+
+
+def gradient(options: Gradient) -> None:
+    """Freeze the agent, follow its policy, train the critics, and say whether TR turned their gradients."""
+    from iadd_tr.report import gradient as report
+    from iadd_tr.shell import diagnostic
+    from iadd_tr.study.gradient import FULL, QUICK
+
+    given = {name: getattr(options, name) for name in ("checkpoints", "seeds") if getattr(options, name) is not None}
+    study = replace(QUICK if options.quick else FULL, **given)
+    diagnostic.check(study)
+    folder = make_folder(options.out)
+    table = diagnostic.run(study, folder)
+    write_csv(folder / "table.csv", report.main(table))
+    write_csv(folder / "variants.csv", table)
+    write_csv(folder / "summary.csv", report.summary(table))
+    write_csv(folder / "variants_summary.csv", report.overall(table))
+    report.draw(table, folder / "figure.png")
+    report.draw_variants(table, folder / "variants.png")
+    columns = ("epochs", "TR", "cosine without", "with", "paired gain [95 %]", "by level alone", "|ε/e| / |Q|")
+    show("cosine to the Monte-Carlo policy gradient, means over paired seeds", columns, report.lines(table))
+    print(f"{folder} holds table.csv and figure.png, and of all variants variants.csv, variants.png and summaries.")
+
+
 def check(study: Study) -> None:
     """Refuse what cannot be trained."""
     rules = [
@@ -124,4 +160,4 @@ def progress(name: str, total: int) -> Iterator[Callable[[], None]]:
         yield lambda: bar.advance(task)
 
 
-STUDIES = {"synthetic": (Synthetic, synthetic), "theory": (Theory, theory)}
+STUDIES = {"synthetic": (Synthetic, synthetic), "theory": (Theory, theory), "gradient": (Gradient, gradient)}
