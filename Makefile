@@ -1,4 +1,4 @@
-.PHONY: demo test lint format clean
+.PHONY: demo test peers lint format clean
 
 VENV := .venv
 BIN := $(VENV)/bin
@@ -13,6 +13,9 @@ test: $(READY)
 	$(BIN)/ruff format --check .
 	$(BIN)/pyright
 	$(BIN)/pytest --numprocesses 2 --dist loadfile
+
+peers: $(READY)
+	$(BIN)/python benchmarks/peers.py
 
 lint: $(READY)
 	$(BIN)/ruff check .
@@ -30,4 +33,4 @@ $(READY): pyproject.toml
 	@touch $@
 
 clean:
-	rm -rf $(VENV) runs .pytest_cache .ruff_cache .hypothesis
+	rm -rf $(VENV) runs benchmarks/.peers .pytest_cache .ruff_cache .hypothesis
