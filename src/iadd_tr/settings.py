@@ -165,6 +165,11 @@ class Settings:
         return self.algo in ("iadd", "iadd-tr")
 
     @property
+    def stores_zeros(self) -> bool:
+        """Whether zero-action rows are kept apart for a use of their own."""
+        return self.two_stage or any(self.zero_ratios)
+
+    @property
     def targeted(self) -> bool:
         return any(beta > 0 for beta in self.betas)
 

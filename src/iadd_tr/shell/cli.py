@@ -73,7 +73,8 @@ def main(argv: Sequence[str] | None = None) -> None:
         print(f"iadd-tr: {' '.join(str(error).split())}", file=sys.stderr)
         raise SystemExit(2) from None
     except KeyboardInterrupt:
-        print("iadd-tr: stopped; go on with: iadd-tr train --resume FOLDER", file=sys.stderr)
+        again = "the same command" if arguments[0] == "study" else "iadd-tr train --resume FOLDER"
+        print(f"iadd-tr: stopped; go on with: {again}", file=sys.stderr)
         raise SystemExit(130) from None
 
 

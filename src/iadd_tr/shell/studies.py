@@ -3,7 +3,7 @@
 import csv
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -13,6 +13,7 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, T
 from rich.table import Table
 
 from iadd_tr.shell.errors import UserError, require
+from iadd_tr.study import designs
 from iadd_tr.study.synthetic import Study
 
 
@@ -73,6 +74,43 @@ def theory(options: Theory) -> None:
     print(f"{folder} holds theorem_1.csv to theorem_4.csv and a figure of each.")
 
 
+@dataclass(frozen=True)
+class Counterfactual:
+    """Compare dynamics models on actions that the policy would not have taken."""
+
+    study: Annotated[designs.Study, tyro.conf.arg(name="")] = field(default_factory=designs.Study)
+    out: Path = Path("runs/counterfactual")
+    """Where agents and replays are kept, so that the same command goes on, and the tables and the figure go."""
+    quick: bool = False
+    """Few and small agents, replays and models: two minutes to see that all of it works."""
+
+
+def counterfactual(options: Counterfactual) -> None:
+    """Train agents, intervene in the states they visit, fit every design to their replay, and compare."""
+    from iadd_tr.report import counterfactual as report
+    from iadd_tr.shell import counterfactual as steps
+
+    study = designs.quick(options.study) if options.quick else options.study
+    study = replace(study, forms=tuple(dict.fromkeys((report.BASE, *study.forms))))
+    steps.check(study)
+    folder = make_folder(options.out)
+    steps.claim(folder, study)
+    for task in study.tasks:
+        steps.collect(study, task, folder / task, progress)
+    with progress("designs", len(study.tasks) * len(study.forms) * len(study.sizes)) as tick:
+        for task in study.tasks:
+            steps.compare(study, task, folder / task, tick)
+    table, bins = steps.gather(study, folder)
+    write_csv(folder / "table.csv", table)
+    write_csv(folder / "summary.csv", report.summary(table))
+    write_csv(folder / "bins.csv", bins)
+    report.draw(bins, folder / "figure.png")
+    for metric in ("error", "open_loop_25", "nll", "coverage_90"):
+        titles = ("task", "rows", "design", "parameters", *report.columns(table, metric))
+        show(f"{metric}, median over seeds × ratio to the monolith", titles, report.lines(table, metric))
+    print(f"{folder / 'table.csv'}, summary.csv, bins.csv and figure.png are written.")
+
+
 def check(study: Study) -> None:
     """Refuse what cannot be trained."""
     rules = [
@@ -124,4 +162,8 @@ def progress(name: str, total: int) -> Iterator[Callable[[], None]]:
         yield lambda: bar.advance(task)
 
 
-STUDIES = {"synthetic": (Synthetic, synthetic), "theory": (Theory, theory)}
+STUDIES = {
+    "synthetic": (Synthetic, synthetic),
+    "theory": (Theory, theory),
+    "counterfactual": (Counterfactual, counterfactual),
+}
