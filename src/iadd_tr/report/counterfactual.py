@@ -20,10 +20,10 @@ BASE = "monolith"
 
 def summary(table: Rows) -> list[dict[str, Any]]:
     """Each metric's median over seeds with its interval, and that of the ratios to the same seed's monolith."""
-    groups = dict.fromkeys((row["task"], row["rows"], row["design"], row["action"]) for row in table)
+    groups = dict.fromkeys((row["task"], row["steps"], row["design"], row["action"]) for row in table)
     return [
         {
-            **dict(zip(("task", "rows", "design", "action", "metric"), (*group, metric), strict=True)),
+            **dict(zip(("task", "steps", "design", "action", "metric"), (*group, metric), strict=True)),
             "seeds": len(values),
             **_spread("", values),
             **_spread("ratio_", ratios(table, *group, metric) if metric in ERRORS else np.array([])),
@@ -34,14 +34,14 @@ def summary(table: Rows) -> list[dict[str, Any]]:
     ]
 
 
-def ratios(table: Rows, task: str, rows: int, design: str, action: str, metric: str) -> np.ndarray:
+def ratios(table: Rows, task: str, steps: int, design: str, action: str, metric: str) -> np.ndarray:
     """A design's numbers over the monolith's, seed by seed."""
-    return _values(table, task, rows, design, action, metric) / _values(table, task, rows, BASE, action, metric)
+    return _values(table, task, steps, design, action, metric) / _values(table, task, steps, BASE, action, metric)
 
 
-def _values(table: Rows, task: str, rows: int, design: str, action: str, metric: str) -> np.ndarray:
+def _values(table: Rows, task: str, steps: int, design: str, action: str, metric: str) -> np.ndarray:
     """One number per seed; none where the metric does not apply."""
-    own = select(table, task=task, rows=rows, design=design, action=action)
+    own = select(table, task=task, steps=steps, design=design, action=action)
     values = np.array([row[metric] for row in sorted(own, key=lambda row: row["seed"])])
     return values[:0] if np.all(np.isnan(values)) else values
 
@@ -54,12 +54,12 @@ def _spread(prefix: str, values: np.ndarray) -> dict[str, Any]:
 
 
 def lines(table: Rows, metric: str) -> list[tuple[str, ...]]:
-    """For the screen: task, rows, design, parameters, and for each kind of action the median and its ratio."""
-    groups = dict.fromkeys((row["task"], row["rows"], row["design"], row["parameters"]) for row in table)
+    """For the screen: task, steps, design, and for each kind of action the median, with its ratio where it has one."""
+    groups = dict.fromkeys((row["task"], row["steps"], row["design"]) for row in table)
     actions = columns(table, metric)
     return [
-        (task, f"{rows}", design, f"{size}", *(_cell(table, task, rows, design, action, metric) for action in actions))
-        for task, rows, design, size in groups
+        (task, f"{steps}", design, *(_cell(table, task, steps, design, action, metric) for action in actions))
+        for task, steps, design in groups
     ]
 
 
@@ -70,23 +70,23 @@ def columns(table: Rows, metric: str) -> list[str]:
     ]
 
 
-def _cell(table: Rows, task: str, rows: int, design: str, action: str, metric: str) -> str:
-    values = _values(table, task, rows, design, action, metric)
+def _cell(table: Rows, task: str, steps: int, design: str, action: str, metric: str) -> str:
+    values = _values(table, task, steps, design, action, metric)
     if metric not in ERRORS:
         return f"{np.median(values):.3g}"
-    return f"{np.median(values):.4f} ×{np.median(ratios(table, task, rows, design, action, metric)):.2f}"
+    return f"{np.median(values):.3g} ×{np.median(ratios(table, task, steps, design, action, metric)):.2f}"
 
 
 def draw(bins: Rows, path: Path) -> None:
     """Error against -log pi(a|s): a column per task, a row per replay size, a line per design."""
-    tasks, sizes = distinct(bins, "task"), sorted(distinct(bins, "rows"))
+    tasks, sizes = distinct(bins, "task"), sorted(distinct(bins, "steps"))
     shape = {"nrows": len(sizes), "ncols": len(tasks), "figsize": (4.6 * len(tasks), 3.1 * len(sizes) + 0.6)}
     figure, axes = plt.subplots(**shape, squeeze=False, layout="constrained")
     for i, size in enumerate(sizes):
         for axis, task in zip(axes[i], tasks, strict=True):
             for design in distinct(bins, "design"):
-                _line(axis, select(bins, task=task, rows=size, design=design), design)
-            axis.set(title=f"{task}, {size} rows", yscale="log")
+                _line(axis, select(bins, task=task, steps=size, design=design), design)
+            axis.set(title=f"{task}, {size} steps", yscale="log")
         axes[i, 0].set_ylabel("one-step error")
     for axis in axes[-1]:
         axis.set_xlabel("how unlikely the action was, −log π(a|s)")
@@ -102,7 +102,7 @@ def _line(axis: Any, rows: Rows, design: str) -> None:
     errors = [[row["error"] for row in group] for group in groups]
     drawn = {"color": "black", "linestyle": "--"} if design == BASE else {}
     (line,) = axis.plot(
-        places, [np.median(x) for x in errors], "o-", markersize=3, linewidth=1.6, label=design, **drawn
+        places, [np.median(x) for x in errors], marker="o", markersize=3, linewidth=1.6, label=design, **drawn
     )
     low, high = zip(*(interval(x, statistic=np.median) for x in errors), strict=True)
     axis.fill_between(places, low, high, color=line.get_color(), alpha=0.12, linewidth=0)

@@ -106,8 +106,8 @@ def counterfactual(options: Counterfactual) -> None:
     write_csv(folder / "bins.csv", bins)
     report.draw(bins, folder / "figure.png")
     for metric in ("error", "open_loop_25", "nll", "coverage_90"):
-        titles = ("task", "rows", "design", "parameters", *report.columns(table, metric))
-        show(f"{metric}, median over seeds × ratio to the monolith", titles, report.lines(table, metric))
+        title = f"{metric}: median over seeds{' × ratio to the monolith' * (metric in report.ERRORS)}"
+        show(title, ("task", "steps", "design", *report.columns(table, metric)), report.lines(table, metric))
     print(f"{folder / 'table.csv'}, summary.csv, bins.csv and figure.png are written.")
 
 

@@ -16,6 +16,7 @@ from iadd_tr.dynamics import fit
 from iadd_tr.dynamics.ensemble import Ensemble
 from iadd_tr.experiment import Problem, rows
 from iadd_tr.nets import MLP
+from iadd_tr.replay import Replay
 from iadd_tr.settings import override
 from iadd_tr.study import accuracy, interventions
 from iadd_tr.study.accuracy import HORIZONS, Paths, Score
@@ -79,11 +80,13 @@ def snapshot(study: Study, problem: Problem, actors: MLP, memory: Memory) -> Sna
         for run, row in enumerate(table)
     ]
     sizes = jnp.stack([memory.real.size, memory.zeros.size], axis=1)
-    real, zeros = (
-        jax.tree.map(lambda x, used=int(jnp.max(buffer.size)): x[:, :used], buffer.rows)
-        for buffer in (memory.real, memory.zeros)
-    )
-    return Snapshot(real, zeros, sizes, jax.tree.map(lambda *x: jnp.stack(x), *tests))
+    return Snapshot(used(memory.real), used(memory.zeros), sizes, jax.tree.map(lambda *x: jnp.stack(x), *tests))
+
+
+def used(buffer: Replay) -> Transition:
+    """The rows [R, C] that some run has filled."""
+    count = int(jnp.max(buffer.size))
+    return jax.tree.map(lambda x: x[:, :count], buffer.rows)
 
 
 def problem_of(study: Study, task: str, design: Design) -> Problem:
@@ -138,7 +141,7 @@ def results(
     return [
         {
             "task": task,
-            "rows": size,
+            "steps": size,
             "seed": 1 + run,
             "design": name,
             "action": kind,
@@ -156,10 +159,10 @@ def _distance(measured: Any, run: int, kind: str, horizon: int) -> float:
 
 
 def bins(task: str, size: int, name: str, rows: Transition, measured: Measured) -> list[dict[str, Any]]:
-    """The error by how unlikely the action was; without the reference action, which the agents took as often as told."""
+    """The error by how unlikely the action was, without the reference action, which was taken by order."""
     kinds = [i for i, kind in enumerate(KINDS[: rows.reward.shape[1]]) if kind != "zero"]
     surprise, squared = -np.asarray(rows.log_density)[:, kinds], np.asarray(measured.squared)[:, kinds]
-    return [{"task": task, "rows": size, "design": name, **row} for row in binned(surprise, squared)]
+    return [{"task": task, "steps": size, "design": name, **row} for row in binned(surprise, squared)]
 
 
 def binned(surprise: Float[np.ndarray, "R K N"], squared: Float[np.ndarray, "R K N"]) -> list[dict[str, float]]:

@@ -53,6 +53,7 @@ class Study:
 
 
 QUICK = {
+    "tasks": ("hopper",),
     "sizes": (600, 1200), "warm_up": 200, "epoch_length": 200, "states": 200, "paths": 50, "seeds": 2,
     "members": 3, "elites": 2, "width": 64, "fit_epochs": 5,
 }  # fmt: skip
