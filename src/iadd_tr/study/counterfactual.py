@@ -165,7 +165,7 @@ def bins(task: str, size: int, name: str, rows: Transition, measured: Measured) 
     return [{"task": task, "steps": size, "design": name, **row} for row in binned(surprise, squared)]
 
 
-def binned(surprise: Float[np.ndarray, "R K N"], squared: Float[np.ndarray, "R K N"]) -> list[dict[str, float]]:
+def binned(surprise: Float[np.ndarray, "R K N"], squared: Float[np.ndarray, "R K N"]) -> list[dict[str, Any]]:
     """Root mean square errors by -log pi(a|s), in bins of equally many rows of all runs."""
     edges = np.quantile(surprise, np.linspace(0, 1, BINS + 1)[1:-1])
     place = np.searchsorted(edges, surprise)
