@@ -4,7 +4,7 @@ from dataclasses import dataclass, field, fields, replace
 from typing import Any, Literal
 
 Algorithm = Literal["iadd-tr", "iadd", "mbpo-tr", "mbpo", "sac", "ppo", "slbo"]
-Form = Literal["direct", "residual", "smooth"]
+Form = Literal["direct", "residual", "smooth", "affine"]
 
 
 @dataclass(frozen=True)
@@ -24,6 +24,10 @@ class Model:
     latent: Literal["deterministic", "gaussian"] = "deterministic"
     latent_width: int | None = None
     """Width of the latent block; as wide as the observation where not given."""
+    anchor_latent: bool = False
+    """Whether the latent block is zero at the reference action."""
+    normalise_target: bool = False
+    """Whether members predict in units of the training rows' deviations."""
     model_rate: float = 1e-3
     fit_batch: int = 256
     patience: int = 5

@@ -87,7 +87,7 @@ def fit(
     """Fit to a buffer; `pace` rows make an epoch, the same for all runs so that they step together."""
     split_key, boot_key, epoch_key = jax.random.split(key, 3)
     split = split_rows(split_key, buffer, pace)
-    scale = fit_scale(buffer.rows, split)
+    scale = fit_scale(buffer.rows, split, model.normalise_target)
     boot = bootstrap(boot_key, split, model.members)
     training = pace - holdout_count(pace)
     steps = jnp.maximum((training + model.fit_batch - 1) // model.fit_batch, 1)
@@ -164,12 +164,13 @@ def bootstrap(key: PRNGKey, split: Split, members: int) -> Int[Array, "M C"]:
     return jax.vmap(one)(jax.random.split(key, members))
 
 
-def fit_scale(rows: Transition, split: Split) -> Scale:
-    """Standardise inputs on the training rows."""
+def fit_scale(rows: Transition, split: Split, targets: bool = False) -> Scale:
+    """Standardise inputs, and targets where asked, on the training rows."""
     position = jnp.arange(split.order.size)
     training = (position >= split.holdout) & (position < split.size)
     live = jnp.zeros(position.size, bool).at[split.order].set(training)
-    return Scale(*replay.moments(rows.observation, live), *replay.moments(rows.action, live))
+    unit = replay.moments(target(rows), live)[1] if targets else None
+    return Scale(*replay.moments(rows.observation, live), *replay.moments(rows.action, live), unit)
 
 
 def minibatch(key: PRNGKey, rows: Transition, index: Int[Array, "M B"], extra: Extra | None) -> Transition:
@@ -248,7 +249,8 @@ def holdout_error(
         batch = jax.tree.map(lambda x: jnp.broadcast_to(x, (members, *x.shape)), batch)
         noise = jnp.zeros((members, chunk, noise_width))
         prediction = ensembles.predict_members(parameters, scale, batch.observation, batch.action, noise)
-        error = jnp.mean((prediction.mean - target(batch)) ** 2, axis=-1)
+        unit = 1.0 if scale.target_std is None else scale.target_std[None, None]
+        error = jnp.mean(((prediction.mean - target(batch)) / unit) ** 2, axis=-1)
         return total + error @ (position < split.holdout).astype(error.dtype)
 
     total = jax.lax.fori_loop(0, chunks, add, jnp.zeros(members))

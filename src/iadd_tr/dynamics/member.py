@@ -16,6 +16,7 @@ class Scale(eqx.Module):
     observation_std: Float[Array, " O"]
     action_mean: Float[Array, " A"]
     action_std: Float[Array, " A"]
+    target_std: Float[Array, " D"] | None = None
 
     def observation(self, value: Float[Array, "B O"]) -> Float[Array, "B O"]:
         return (value - self.observation_mean[None]) / self.observation_std[None]
@@ -49,10 +50,11 @@ class Member(Protocol):
         ...
 
 
-def split_output(output: Float[Array, "B N"]) -> Prediction:
+def split_output(scale: Scale, output: Float[Array, "B N"]) -> Prediction:
     """Read a network's 2 D + 1 outputs."""
     size = output.shape[-1] // 2
-    return Prediction(output[..., :size], output[..., size : 2 * size], output[..., -1])
+    unit = 1.0 if scale.target_std is None else scale.target_std[None]
+    return Prediction(output[..., :size] * unit, output[..., size : 2 * size], output[..., -1])
 
 
 def layer_weights(*nets: MLP) -> list[Float[Array, "I J"]]:

@@ -155,11 +155,18 @@ def show(title: str, columns: Sequence[str], rows: Sequence[Sequence[str]]) -> N
 
 @contextmanager
 def progress(name: str, total: int) -> Iterator[Callable[[], None]]:
-    """A bar that counts, given as the function that advances it."""
+    """A bar that counts, given as the function that advances it; some twenty lines where there is no terminal."""
     columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn())
     with Progress(*columns, TimeElapsedColumn(), TextColumn("left"), TimeRemainingColumn()) as bar:
         task = bar.add_task(name, total=total)
-        yield lambda: bar.advance(task)
+
+        def advance() -> None:
+            bar.advance(task)
+            done = int(bar.tasks[0].completed)
+            if not bar.console.is_terminal and done % max(total // 20, 1) == 0:
+                bar.console.print(f"{name} {done}/{total} after {bar.tasks[0].elapsed or 0:.0f} s", highlight=False)
+
+        yield advance
 
 
 STUDIES = {
