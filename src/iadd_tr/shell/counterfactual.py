@@ -6,6 +6,7 @@ import time
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager
 from dataclasses import fields
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -20,7 +21,7 @@ from iadd_tr.shell.run import restore
 from iadd_tr.study import counterfactual as study
 from iadd_tr.study.accuracy import Paths
 from iadd_tr.study.counterfactual import Snapshot
-from iadd_tr.study.designs import DESIGNS, Study, parameter_count
+from iadd_tr.study.designs import DESIGNS, Study
 from iadd_tr.study.interventions import Tests
 from iadd_tr.tasks.simulator import RUNNERS
 from iadd_tr.tasks.task import resolve
@@ -97,41 +98,23 @@ def compare(chosen: Study, task: str, folder: Path, tick: Callable[[], None]) ->
 
 
 def evaluated(chosen: Study, task: str, name: str, folder: Path, sizes: list[int]) -> Iterator[tuple[int, Any]]:
-    """One design's rows of the table and of the bins, size after size, fitted by one compiled program."""
-    if not sizes:
-        return
-    design, problem = DESIGNS[name], study.problem_of(chosen, task, DESIGNS[name])
+    """One design's results, size after size, all seeds fitted by one program that is compiled once."""
+    design, compiled = DESIGNS[name], None
+    problem = study.problem_of(chosen, task, design)
     run = traced(problem.settings, rows(problem.settings))
-    count = parameter_count(problem.settings.model, design.two_stage, problem.task.observations, problem.task.actions)
-    fit, measure = (
-        jax.jit(jax.vmap(f, axes))
-        for f, axes in (
-            (lambda size, run, memory: study.fit_one(problem, size, run, memory), (None, 0, 0)),
-            (study.measure, 0),
-        )
-    )
-    compiled = None
+    remember = jax.jit(jax.vmap(partial(study.remember, design, max(chosen.sizes))))
+    fit = jax.jit(jax.vmap(partial(study.fit_one, problem), (None, 0, 0)))
+    measure = jax.jit(jax.vmap(study.measure))
     for size in sizes:
         snapshot = load(folder / f"{size}.npz")
-        remember = jax.jit(jax.vmap(lambda *own: study.remember(design, max(chosen.sizes), *own)))
         arguments = (jnp.int32(size), run, remember(snapshot.real, snapshot.zeros, snapshot.sizes))
         compiled = compiled or fit.lower(*arguments).compile()
         start = time.perf_counter()
         ensemble, info = jax.block_until_ready(compiled(*arguments))
-        about = {
-            "width": problem.settings.model.width,
-            "parameters": count,
-            "fit_epochs": np.asarray(info.epochs),
-            "fit_seconds": time.perf_counter() - start,
-        }
+        cost = {"fit_epochs": np.asarray(info.epochs), "fit_seconds": time.perf_counter() - start}
         measured = measure(ensemble, snapshot.tests)
-        yield (
-            size,
-            {
-                "table": study.results(chosen, task, size, name, measured, about),
-                "bins": study.bins(task, size, name, snapshot.tests.rows, measured),
-            },
-        )
+        table = study.results(problem, size, name, measured, cost)
+        yield size, {"table": table, "bins": study.bins(task, size, name, snapshot.tests.rows, measured)}
 
 
 def result_path(folder: Path, size: int, name: str) -> Path:

@@ -20,7 +20,7 @@ from iadd_tr.replay import Replay
 from iadd_tr.settings import override
 from iadd_tr.study import accuracy, interventions
 from iadd_tr.study.accuracy import HORIZONS, Paths, Score
-from iadd_tr.study.designs import Design, Study, sized
+from iadd_tr.study.designs import Design, Study, parameter_count, sized
 from iadd_tr.study.interventions import KINDS, PATH_KINDS, Plan, Tests
 from iadd_tr.tasks import presets
 from iadd_tr.tasks.simulator import Simulator
@@ -133,23 +133,24 @@ def measure(ensemble: Ensemble, tests: Tests) -> Measured:
     return Measured(scores, jax.lax.map(far, tests.paths), squared)
 
 
-def results(
-    study: Study, task: str, size: int, name: str, measured: Measured, about: dict[str, Any]
-) -> list[dict[str, Any]]:
-    """A row for each seed and kind of action; `about` holds a number or one per seed."""
+def results(problem: Problem, size: int, name: str, measured: Measured, cost: dict[str, Any]) -> list[dict[str, Any]]:
+    """A row for each seed and kind of action; `cost` holds a number or one per seed."""
     measured = jax.device_get(measured)
+    task, settings = problem.task, problem.settings
+    count = parameter_count(settings.model, settings.two_stage, task.observations, task.actions)
+    about = {"width": settings.model.width, "parameters": count, **cost}
     return [
         {
-            "task": task,
+            "task": task.name,
             "steps": size,
-            "seed": 1 + run,
+            "seed": row.seed,
             "design": name,
             "action": kind,
             **{metric: float(values[run, i]) for metric, values in vars(measured.scores).items()},
             **{f"open_loop_{h}": _distance(measured, run, kind, j) for j, h in enumerate(HORIZONS)},
             **{key: np.ravel(value)[run % np.size(value)].item() for key, value in about.items()},
         }
-        for run in range(study.seeds)
+        for run, row in enumerate(rows(settings))
         for i, kind in enumerate(KINDS[: measured.squared.shape[1]])
     ]
 
@@ -158,10 +159,10 @@ def _distance(measured: Any, run: int, kind: str, horizon: int) -> float:
     return float(measured.open_loop[run, PATH_KINDS.index(kind), horizon]) if kind in PATH_KINDS else float("nan")
 
 
-def bins(task: str, size: int, name: str, rows: Transition, measured: Measured) -> list[dict[str, Any]]:
+def bins(task: str, size: int, name: str, tests: Transition, measured: Measured) -> list[dict[str, Any]]:
     """The error by how unlikely the action was, without the reference action, which was taken by order."""
-    kinds = [i for i, kind in enumerate(KINDS[: rows.reward.shape[1]]) if kind != "zero"]
-    surprise, squared = -np.asarray(rows.log_density)[:, kinds], np.asarray(measured.squared)[:, kinds]
+    kinds = [i for i, kind in enumerate(KINDS[: tests.reward.shape[1]]) if kind != "zero"]
+    surprise, squared = -np.asarray(tests.log_density)[:, kinds], np.asarray(measured.squared)[:, kinds]
     return [{"task": task, "steps": size, "design": name, **row} for row in binned(surprise, squared)]
 
 

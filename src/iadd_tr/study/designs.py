@@ -49,7 +49,8 @@ class Study:
     elites: int = 5
     width: int = 200
     """Of the monolith; the other designs get the width that makes them as large."""
-    fit_epochs: int = 100
+    fit_epochs: int = 500
+    """A fit ends after this many epochs even where the holdout error still falls."""
 
 
 QUICK = {
