@@ -26,6 +26,8 @@ class Model:
     """Width of the latent block; as wide as the observation where not given."""
     anchor_latent: bool = False
     """Whether the latent block is zero at the reference action."""
+    skip: bool = False
+    """Whether the evolution has a linear path beside its network."""
     normalise_target: bool = False
     """Whether members predict in units of the training rows' deviations."""
     model_rate: float = 1e-3

@@ -6,7 +6,7 @@ import jax.numpy as jnp
 from jaxtyping import Array, Bool, Float
 
 from iadd_tr.dynamics.member import Prediction, Scale, layer_weights, split_output
-from iadd_tr.nets import MLP, TRUNCATED_NORMAL, mlp
+from iadd_tr.nets import MLP, TRUNCATED_NORMAL, Linear, mlp
 from iadd_tr.settings import Form, Model
 from iadd_tr.types import PRNGKey
 
@@ -16,6 +16,7 @@ class Stages(eqx.Module):
 
     intervention: MLP
     evolution: MLP
+    skip: Linear | None
     reference: Float[Array, " A"]  # a_0; never trained, see `intervene`
     form: Form = eqx.field(static=True)
     from_intermediate: bool = eqx.field(static=True)
@@ -66,7 +67,8 @@ class Stages(eqx.Module):
     def evolve(self, scale: Scale, observable: Float[Array, "B O"], latent: Float[Array, "B L"]) -> Prediction:
         """The action-free second stage of Eq. 8, with the reward head."""
         inputs = jnp.concatenate([scale.observation(observable), latent], axis=-1)
-        return split_output(scale, self.evolution(inputs))
+        output = self.evolution(inputs)
+        return split_output(scale, output if self.skip is None else output + self.skip(inputs))
 
     def latent_distribution(
         self, scale: Scale, observation: Float[Array, "B O"], action: Float[Array, "B A"]
@@ -128,17 +130,18 @@ def init(key: PRNGKey, model: Model, observations: int, actions: int, reference:
     latents = latent_width(model, observations)
     gaussian = model.latent == "gaussian"
     inner = observations + latents * (2 if gaussian else 1)
-    inputs, outputs = observations + actions, inner
+    inputs, outputs, outcome = observations + actions, inner, 2 * (observations + 1) + 1
     if model.form == "affine":
         inputs, outputs = observations, inner * actions + inner - observations
     return Stages(
         intervention=mlp(first, [inputs, *[model.width] * before, outputs], jax.nn.swish, TRUNCATED_NORMAL),
         evolution=mlp(
             second,
-            [observations + latents, *[model.width] * after, 2 * (observations + 1) + 1],
+            [observations + latents, *[model.width] * after, outcome],
             jax.nn.swish,
             TRUNCATED_NORMAL,
         ),
+        skip=Linear(jnp.zeros((observations + latents, outcome)), jnp.zeros(outcome)) if model.skip else None,
         reference=reference,
         form=model.form,
         from_intermediate=model.evolve_from == "intermediate",
