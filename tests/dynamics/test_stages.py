@@ -15,25 +15,35 @@ from iadd_tr.settings import Model
 
 OBS, ACT, LATENT = 4, 2, 3
 MODEL = Model(width=16, depths=(1, 2), latent_width=LATENT)
-PLAIN = Scale(jnp.zeros(OBS), jnp.ones(OBS), jnp.zeros(ACT), jnp.ones(ACT))
+PLAIN = Scale(jnp.zeros(OBS), jnp.ones(OBS), jnp.zeros(ACT), jnp.ones(ACT), jnp.ones(OBS + 1))
 FAR = Scale(
-    jnp.array([50.0, -3.0, 0.0, 1e3]), jnp.array([1e-2, 7.0, 1e3, 1.0]), jnp.full(ACT, 0.3), jnp.full(ACT, 0.05)
+    jnp.array([50.0, -3.0, 0.0, 1e3]),
+    jnp.array([1e-2, 7.0, 1e3, 1.0]),
+    jnp.full(ACT, 0.3),
+    jnp.full(ACT, 0.05),
+    jnp.array([1e2, 3.0, 1e-2, 1.0, 0.1]),
 )
 REFERENCES = {"zero": jnp.zeros(ACT), "other": jnp.array([0.3, -0.7])}
 FORMS = ("direct", "residual", "smooth", "affine")
 LATENTS = ("deterministic", "gaussian")
 intervene = jax.jit(Stages.intervene)
-KINDS = [(form, latent, start) for form in FORMS for latent in LATENTS for start in ("intermediate", "state")]
+KINDS = [(form, latent, start, {}) for form in FORMS for latent in LATENTS for start in ("intermediate", "state")]
+KINDS += [("smooth", "deterministic", "intermediate", {"skip": True})]
+KINDS += [(form, "deterministic", "state", {"anchor_latent": True}) for form in FORMS]
 
 
-def make(form="smooth", latent="gaussian", start="intermediate", reference=REFERENCES["other"], seed=0) -> Stages:
-    """A member with random biases, so that no term of it vanishes."""
-    model = replace(MODEL, form=form, latent=latent, evolve_from=start)
+def make(
+    form="smooth", latent="gaussian", start="intermediate", reference=REFERENCES["other"], seed=0, **more
+) -> Stages:
+    """A member with random biases and no zero weights, so that no term of it vanishes."""
+    model = replace(MODEL, form=form, latent=latent, evolve_from=start, **more)
     member = stages.init(jax.random.key(seed), model, OBS, ACT, reference)
-    nets = (member.intervention, member.evolution)
     random = np.random.default_rng(seed)
-    nets = jax.tree.map(lambda x: jnp.asarray(random.normal(size=x.shape), x.dtype) if x.ndim == 1 else x, nets)
-    return eqx.tree_at(lambda m: (m.intervention, m.evolution), member, nets)
+
+    def vary(x):
+        return jnp.asarray(random.normal(size=x.shape), x.dtype) if x.ndim == 1 or not x.any() else x
+
+    return eqx.tree_at(lambda m: m.reference, jax.tree.map(vary, member), reference)
 
 
 def states(seed: int, count: int = 64):
@@ -87,11 +97,14 @@ def plain_member(member: Stages, scale: Scale, s, a, noise):
         }
         moved = anchor[member.form] + first[:OBS] * scale.observation_std
         observable = s_i if np.array_equal(a_i, a0) else moved
-        latent = first[OBS:]
+        latent = first[OBS:] - still[OBS:] * member.anchor_latent
         if member.gaussian:
             latent = first[OBS : OBS + LATENT] + np.exp(np.clip(first[OBS + LATENT :], -5, 2)) * noise_i
         z = (observable - scale.observation_mean) / scale.observation_std
         output = plain_net(member.evolution, np.concatenate([z, latent]))
+        if member.skip is not None:
+            output += np.concatenate([z, latent]) @ np.asarray(member.skip.weight) + np.asarray(member.skip.bias)
+        output[: OBS + 1] *= scale.target_std
         if member.from_intermediate:
             output[1 : OBS + 1] += observable - s_i
         rows.append(output)
@@ -165,11 +178,12 @@ def test_smooth_and_affine_are_continuous_around_the_reference_action(form):
         assert np.median(moved(1e-4)) > 0.5
 
 
-@pytest.mark.parametrize(("form", "latent", "start"), KINDS)
-def test_a_member_is_what_plain_numpy_computes(form, latent, start):
-    member = make(form, latent, start)
+@pytest.mark.parametrize(("form", "latent", "start", "more"), KINDS)
+def test_a_member_is_what_plain_numpy_computes(form, latent, start, more):
+    member = make(form, latent, start, **more)
     s, noise = jax.random.normal(jax.random.key(5), (12, OBS)), states(0, 12)[1]
-    scale = Scale(jnp.arange(4.0), jnp.array([0.5, 1.0, 2.0, 3.0]), jnp.full(ACT, 0.1), jnp.full(ACT, 0.6))
+    unit = jnp.array([0.2, 1.0, 3.0, 0.5, 2.0])
+    scale = Scale(jnp.arange(4.0), jnp.array([0.5, 1.0, 2.0, 3.0]), jnp.full(ACT, 0.1), jnp.full(ACT, 0.6), unit)
     a = actions(1, 12).at[3].set(member.reference)
     prediction = member(scale, s, a, noise)
     ours = np.concatenate([prediction.mean, prediction.log_variance, prediction.end_logit[:, None]], axis=1)
@@ -183,9 +197,9 @@ class Held(Stages):
         return super().intervene(scale, observation, jnp.full_like(action, 0.25), noise)
 
 
-@pytest.mark.parametrize(("form", "latent", "start"), KINDS)
-def test_the_action_reaches_the_outcome_through_the_intermediate_alone(form, latent, start):
-    member = make(form, latent, start)
+@pytest.mark.parametrize(("form", "latent", "start", "more"), KINDS)
+def test_the_action_reaches_the_outcome_through_the_intermediate_alone(form, latent, start, more):
+    member = make(form, latent, start, **more)
     held = Held(**vars(member))
     s, noise = jax.random.normal(jax.random.key(0), (8, OBS)), states(0, 8)[1]
 

@@ -5,9 +5,10 @@ import pytest
 from iadd_tr.dynamics import stages
 from iadd_tr.settings import Model
 from iadd_tr.study import designs
-from iadd_tr.study.designs import DESIGNS, matched_width, parameter_count, sized
+from iadd_tr.study.designs import DESIGNS, PLAIN, matched_width, parameter_count, sized
 
 SIZES = {"hopper": (11, 3), "walker2d": (17, 6)}
+NAMES = {"hopper": tuple(PLAIN), "walker2d": ("direct", "smooth", "affine", "latent-0")}
 
 
 def test_parameters_are_those_of_the_layers():
@@ -25,7 +26,8 @@ def test_parameters_are_those_of_the_layers():
 @pytest.mark.parametrize("task", SIZES)
 def test_every_design_is_as_large_as_the_monolith(task):
     target = parameter_count(Model(), False, *SIZES[task])
-    for name, design in DESIGNS.items():
+    for name in NAMES[task]:
+        design = PLAIN[name]
         model = sized(design, Model(), *SIZES[task])
         count = parameter_count(model, design.two_stage, *SIZES[task])
         assert abs(count / target - 1) < 0.02, name
@@ -46,3 +48,9 @@ def test_no_other_width_comes_closer(two_stage):
 def test_quick_leaves_alone_what_was_asked_for():
     study = designs.quick(designs.Study(seeds=3, tasks=("walker2d",)))
     assert (study.seeds, study.tasks, study.sizes) == (3, ("walker2d",), designs.QUICK["sizes"])
+
+
+def test_a_design_is_compared_with_a_monolith_of_its_kind():
+    assert designs.base_of("smooth") == "monolith"
+    assert designs.base_of("smooth-normal") == "monolith-normal"
+    assert DESIGNS["monolith-normal"].changes == {"normalise_target": True}

@@ -164,12 +164,13 @@ def bootstrap(key: PRNGKey, split: Split, members: int) -> Int[Array, "M C"]:
     return jax.vmap(one)(jax.random.split(key, members))
 
 
-def fit_scale(rows: Transition, split: Split, targets: bool = False) -> Scale:
+def fit_scale(rows: Transition, split: Split, targets: bool) -> Scale:
     """Standardise inputs, and targets where asked, on the training rows."""
     position = jnp.arange(split.order.size)
     training = (position >= split.holdout) & (position < split.size)
     live = jnp.zeros(position.size, bool).at[split.order].set(training)
-    unit = replay.moments(target(rows), live)[1] if targets else None
+    outputs = target(rows)
+    unit = replay.moments(outputs, live)[1] if targets else jnp.ones(outputs.shape[-1])
     return Scale(*replay.moments(rows.observation, live), *replay.moments(rows.action, live), unit)
 
 
@@ -238,7 +239,7 @@ def holdout_error(
     pace: Int[Array, ""],
     noise_width: int,
 ) -> Float[Array, " M"]:
-    """Each member's mean squared error on the held-out rows, chunk by chunk."""
+    """Each member's mean squared error, in the outputs' unit, on the held-out rows, chunk by chunk."""
     members = parameters.count
     chunk = min(HOLDOUT_CHUNK, split.order.size)
     chunks = (holdout_count(pace) + chunk - 1) // chunk
@@ -249,8 +250,7 @@ def holdout_error(
         batch = jax.tree.map(lambda x: jnp.broadcast_to(x, (members, *x.shape)), batch)
         noise = jnp.zeros((members, chunk, noise_width))
         prediction = ensembles.predict_members(parameters, scale, batch.observation, batch.action, noise)
-        unit = 1.0 if scale.target_std is None else scale.target_std[None, None]
-        error = jnp.mean(((prediction.mean - target(batch)) / unit) ** 2, axis=-1)
+        error = jnp.mean(((prediction.mean - target(batch)) / scale.target_std[None, None]) ** 2, axis=-1)
         return total + error @ (position < split.holdout).astype(error.dtype)
 
     total = jax.lax.fori_loop(0, chunks, add, jnp.zeros(members))

@@ -10,12 +10,12 @@ import numpy as np
 from iadd_tr.report import figures
 from iadd_tr.report.statistics import interval
 from iadd_tr.report.theory import distinct, select
+from iadd_tr.study.designs import base_of
 
 Rows = Sequence[dict[str, Any]]
 
 ERRORS = ("error", "reward_error", "open_loop_5", "open_loop_10", "open_loop_25")  # these have ratios
 METRICS = (*ERRORS, "nll", "coverage_50", "coverage_90")
-BASE = "monolith"
 
 
 def summary(table: Rows) -> list[dict[str, Any]]:
@@ -25,6 +25,7 @@ def summary(table: Rows) -> list[dict[str, Any]]:
         {
             **dict(zip(("task", "steps", "design", "action", "metric"), (*group, metric), strict=True)),
             "seeds": len(values),
+            "base": base_of(group[2]),
             **_spread("", values),
             **_spread("ratio_", ratios(table, *group, metric) if metric in ERRORS else np.array([])),
         }
@@ -36,7 +37,9 @@ def summary(table: Rows) -> list[dict[str, Any]]:
 
 def ratios(table: Rows, task: str, steps: int, design: str, action: str, metric: str) -> np.ndarray:
     """A design's numbers over the monolith's, seed by seed."""
-    return _values(table, task, steps, design, action, metric) / _values(table, task, steps, BASE, action, metric)
+    return _values(table, task, steps, design, action, metric) / _values(
+        table, task, steps, base_of(design), action, metric
+    )
 
 
 def _values(table: Rows, task: str, steps: int, design: str, action: str, metric: str) -> np.ndarray:
@@ -100,7 +103,7 @@ def _line(axis: Any, rows: Rows, design: str) -> None:
     groups = [select(rows, bin=number) for number in sorted(distinct(rows, "bin"))]
     places = [group[0]["surprise"] for group in groups]
     errors = [[row["error"] for row in group] for group in groups]
-    drawn = {"color": "black", "linestyle": "--"} if design == BASE else {}
+    drawn = {"color": "black", "linestyle": "--"} if design == "monolith" else {}
     (line,) = axis.plot(
         places, [np.median(x) for x in errors], marker="o", markersize=3, linewidth=1.6, label=design, **drawn
     )

@@ -91,7 +91,8 @@ def counterfactual(options: Counterfactual) -> None:
     from iadd_tr.shell import counterfactual as steps
 
     study = designs.quick(options.study) if options.quick else options.study
-    study = replace(study, forms=tuple(dict.fromkeys((report.BASE, *study.forms))))
+    bases = map(designs.base_of, study.forms)
+    study = replace(study, forms=tuple(dict.fromkeys((*bases, *study.forms))))
     steps.check(study)
     folder = make_folder(options.out)
     steps.claim(folder, study)

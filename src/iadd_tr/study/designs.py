@@ -62,13 +62,13 @@ QUICK = {
 
 PAPER = {"depths": (2, 2), "evolve_from": "state"}
 
-DESIGNS: dict[str, Design] = {
+PLAIN: dict[str, Design] = {
     "monolith": Design(algo="mbpo", rows="all"),
     "monolith-policy": Design(algo="mbpo"),
     "direct": Design({**PAPER, "form": "direct"}),
     "residual": Design({**PAPER, "form": "residual"}),
     "smooth": Design(),
-    "smooth-1+3-state": Design({"evolve_from": "state"}),
+    "smooth-state": Design({"evolve_from": "state"}),
     "smooth-2+2": Design({"depths": (2, 2)}),
     "smooth-2+2-state": Design(PAPER),
     "smooth-3+1": Design({"depths": (3, 1)}),
@@ -76,30 +76,30 @@ DESIGNS: dict[str, Design] = {
     "residual-1+3": Design({"form": "residual"}),
     "affine": Design({"form": "affine"}),
     "affine-state": Design({"form": "affine", "evolve_from": "state"}),
-    "affine-anchored": Design({"form": "affine", "anchor_latent": True}),
-    "affine-latent-0": Design({"form": "affine", "latent_width": 0}),
-    "affine-zeros-real": Design({"form": "affine", "zero_fraction": 0.0}, rows="all"),
-    "affine-normal": Design({"form": "affine", "normalise_target": True}),
-    "latent-anchored": Design({"anchor_latent": True}),
-    "normal": Design({"normalise_target": True}),
-    "monolith-normal": Design({"normalise_target": True}, algo="mbpo", rows="all"),
     "latent-0": Design({"latent_width": 0}),
     "latent-4": Design({"latent_width": 4}),
     "latent-64": Design({"latent_width": 64}),
-    "normal-latent-64": Design({"latent_width": 64, "normalise_target": True}),
-    "normal-zeros-real": Design({"normalise_target": True, "zero_fraction": 0.0}, rows="all"),
-    "normal-state": Design({"normalise_target": True, "evolve_from": "state"}),
-    "normal-skip": Design({"normalise_target": True, "skip": True}),
-    "affine-normal-skip": Design({"form": "affine", "normalise_target": True, "skip": True}),
-    "affine-normal-latent-64": Design({"form": "affine", "latent_width": 64, "normalise_target": True}),
-    "affine-normal-zeros-real": Design({"form": "affine", "normalise_target": True, "zero_fraction": 0.0}, rows="all"),
-    "direct-normal": Design({**PAPER, "form": "direct", "normalise_target": True}),
     "latent-gaussian": Design({"latent": "gaussian"}),
+    "latent-anchored": Design({"anchor_latent": True}),
+    "skip": Design({"skip": True}),
     "zeros-0": Design({"zero_fraction": 0.0}),
     "zeros-30": Design({"zero_fraction": 0.3}),
     "zeros-real": Design({"zero_fraction": 0.0}, rows="all"),
 }
-"""The monolith sees every collected row; a two-stage member sees the zero-action rows through the zero-action model."""
+"""The monolith sees every collected row; a two-stage member sees the zero-action rows through the zero-action model,
+`zeros-0` not at all, `zeros-real` themselves."""
+
+NORMAL = "-normal"
+DESIGNS: dict[str, Design] = PLAIN | {
+    name + NORMAL: replace(design, changes={**design.changes, "normalise_target": True})
+    for name, design in PLAIN.items()
+}
+"""Each also with targets in units of their deviations, to be compared with a monolith that has them too."""
+
+
+def base_of(name: str) -> str:
+    """The monolith that a design is compared with."""
+    return "monolith" + NORMAL * name.endswith(NORMAL)
 
 
 def quick(study: Study) -> Study:
