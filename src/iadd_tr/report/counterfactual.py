@@ -81,7 +81,7 @@ def _cell(table: Rows, task: str, steps: int, design: str, action: str, metric: 
 
 
 def draw(bins: Rows, path: Path) -> None:
-    """Error against -log pi(a|s): a column per task, a row per replay size, a line per design."""
+    """Error against -log pi(a|s), bins at equal distances: a column per task, a row per size, a line per design."""
     tasks, sizes = distinct(bins, "task"), sorted(distinct(bins, "steps"))
     shape = {"nrows": len(sizes), "ncols": len(tasks), "figsize": (4.6 * len(tasks), 3.1 * len(sizes) + 0.6)}
     figure, axes = plt.subplots(**shape, squeeze=False, layout="constrained")
@@ -89,20 +89,21 @@ def draw(bins: Rows, path: Path) -> None:
         for axis, task in zip(axes[i], tasks, strict=True):
             for design in distinct(bins, "design"):
                 _line(axis, select(bins, task=task, steps=size, design=design), design)
+            places = {row["bin"]: f"{row['surprise']:.3g}" for row in select(bins, task=task, steps=size)}
+            axis.set_xticks(sorted(places), [places[number] for number in sorted(places)])
             axis.set(title=f"{task}, {size} steps", yscale="log")
         axes[i, 0].set_ylabel("one-step error")
     for axis in axes[-1]:
-        axis.set_xlabel("how unlikely the action was, −log π(a|s)")
+        axis.set_xlabel("how unlikely the action was: bins of −log π(a|s)")
     handles, labels = axes[0, 0].get_legend_handles_labels()
-    figure.legend(handles, labels, loc="outside lower center", ncols=min(len(labels), 6), frameon=False)
+    figure.legend(handles, labels, loc="outside lower center", ncols=min(len(labels), 2 * len(tasks)), frameon=False)
     figures.save(figure, path)
 
 
 def _line(axis: Any, rows: Rows, design: str) -> None:
     """The median over seeds in every bin, its interval shaded."""
-    groups = [select(rows, bin=number) for number in sorted(distinct(rows, "bin"))]
-    places = [group[0]["surprise"] for group in groups]
-    errors = [[row["error"] for row in group] for group in groups]
+    places = sorted(distinct(rows, "bin"))
+    errors = [[row["error"] for row in select(rows, bin=number)] for number in places]
     drawn = {"color": "black", "linestyle": "--"} if design == "monolith" else {}
     (line,) = axis.plot(
         places, [np.median(x) for x in errors], marker="o", markersize=3, linewidth=1.6, label=design, **drawn
