@@ -5,7 +5,7 @@ from typing import Any, Literal
 
 Algorithm = Literal["iadd-tr", "iadd", "mbpo-tr", "mbpo", "sac", "ppo", "slbo"]
 Targeting = Literal["gradient", "solve"]
-Form = Literal["direct", "residual", "smooth"]
+Form = Literal["direct", "residual", "smooth", "affine"]
 
 
 @dataclass(frozen=True)
@@ -25,6 +25,12 @@ class Model:
     latent: Literal["deterministic", "gaussian"] = "deterministic"
     latent_width: int | None = None
     """Width of the latent block; as wide as the observation where not given."""
+    anchor_latent: bool = False
+    """Whether the latent block is zero at the reference action."""
+    skip: bool = False
+    """Whether the evolution has a linear path beside its network."""
+    normalise_target: bool = False
+    """Whether members predict in units of the training rows' deviations."""
     model_rate: float = 1e-3
     fit_batch: int = 256
     patience: int = 5
@@ -174,6 +180,11 @@ class Settings:
     @property
     def two_stage(self) -> bool:
         return self.algo in ("iadd", "iadd-tr")
+
+    @property
+    def stores_zeros(self) -> bool:
+        """Whether zero-action rows are kept apart for a use of their own."""
+        return self.two_stage or any(self.zero_ratios)
 
     @property
     def targeted(self) -> bool:

@@ -20,7 +20,7 @@ from iadd_tr.types import Transition
 OBS, ACT, CAPACITY, SIZE = 3, 2, 120, 100
 MODEL = Model(members=3, elites=2, width=8, depths=(1, 1), fit_batch=16, patience=2, fit_epochs=7)
 DEEP = replace(MODEL, depths=(1, 3))
-SCALE = Scale(jnp.full(OBS, 2.0), jnp.full(OBS, 3.0), jnp.full(ACT, 0.1), jnp.full(ACT, 0.6))
+SCALE = Scale(jnp.full(OBS, 2.0), jnp.full(OBS, 3.0), jnp.full(ACT, 0.1), jnp.full(ACT, 0.6), jnp.ones(OBS + 1))
 init = jax.jit(ensemble.init, static_argnums=(1, 2, 3))
 train = jax.jit(fit.fit, static_argnames=("model", "learn_ending"))
 split_rows, bootstrap = jax.jit(fit.split_rows), jax.jit(fit.bootstrap, static_argnums=2)
@@ -192,17 +192,36 @@ def test_a_fit_that_keeps_improving_ends_at_the_cap():
 def test_holdout_error_is_what_plain_numpy_computes(size):
     buffer = filled(size * 5, size * 5 + 20)
     split = split_rows(jax.random.key(1), buffer, buffer.size)
-    scale, parameters = fit.fit_scale(buffer.rows, split), noisy(fresh().parameters)
+    scale, parameters = fit.fit_scale(buffer.rows, split, False), noisy(fresh().parameters)
     ours = jax.jit(fit.holdout_error, static_argnums=5)(parameters, scale, buffer.rows, split, buffer.size, 0)
     members = [jax.tree.map(lambda x, m=m: x[m], parameters.members) for m in range(3)]
     np.testing.assert_allclose(ours, [plain_error(m, scale, buffer.rows, split) for m in members], rtol=1e-4)
+
+
+def test_targets_in_units_make_a_fit_blind_to_the_rewards_unit():
+    """Rewards a thousand times as large give predictions a thousand times as large, and nothing else changes."""
+    model, buffer = replace(MODEL, normalise_target=True), filled()
+    large = eqx.tree_at(lambda b: b.rows.reward, buffer, 1000.0 * buffer.rows.reward)
+    own, other = (
+        train(jax.random.key(0), fresh(model=model), b, jnp.array(SIZE), jnp.array(0.01), model, False)[0]
+        for b in (buffer, large)
+    )
+    rows = [jnp.stack([x[:10]] * 3) for x in (buffer.rows.observation, buffer.rows.action)]
+    first, second = (
+        ensemble.predict_members(e.parameters, e.scale, *rows, jnp.zeros((3, 10, 0))) for e in (own, other)
+    )
+    unit = np.array([1000.0, *[1.0] * OBS])
+    np.testing.assert_allclose(second.mean, np.asarray(first.mean) * unit, rtol=1e-2, atol=1e-2)
+    np.testing.assert_allclose(second.log_variance, np.asarray(first.log_variance) + 2 * np.log(unit), atol=1e-2)
+    training = split_rows(jax.random.split(jax.random.key(0), 3)[0], buffer, buffer.size).order[20:SIZE]
+    np.testing.assert_allclose(own.scale.target_std[0], np.std(np.asarray(buffer.rows.reward)[training]), rtol=1e-4)
 
 
 def plain_fit(key, start, buffer: Replay, rate: float):
     """The loop over epochs in Python: each member's best parameters, their errors and when they were found."""
     split_key, boot_key, epoch_key = jax.random.split(key, 3)
     split = split_rows(split_key, buffer, buffer.size)
-    scale, boot = fit.fit_scale(buffer.rows, split), bootstrap(boot_key, split, 3)
+    scale, boot = fit.fit_scale(buffer.rows, split, False), bootstrap(boot_key, split, 3)
     parameters, optimiser = start.parameters, start.optimiser
     best, errors, found, stale, epoch = [None] * 3, [np.inf] * 3, [0] * 3, 0, 0
     while stale <= MODEL.patience and epoch < MODEL.fit_epochs:

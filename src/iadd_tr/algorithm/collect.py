@@ -34,10 +34,10 @@ class Memory(eqx.Module):
 
 
 def init(problem: Problem) -> Memory:
-    """Empty buffers for the whole budget; no zero rows where the model has no use for them."""
+    """Empty buffers for the whole budget; none for zero rows where there are none and no model asks for them."""
     task, loop = problem.task, problem.settings.loop
     budget = loop.warm_up + loop.epochs * loop.epoch_length
-    zeros = replay.init(budget, task.observations, task.actions) if problem.settings.two_stage else None
+    zeros = replay.init(budget, task.observations, task.actions) if problem.settings.stores_zeros else None
     return Memory(replay.init(budget, task.observations, task.actions), zeros)
 
 

@@ -17,7 +17,7 @@ from iadd_tr.experiment import Batch, Problem, Stage
 from iadd_tr.nets import MLP
 from iadd_tr.replay import Replay
 from iadd_tr.settings import imagined_limit, rollout_length, rollouts_per_fit
-from iadd_tr.types import Run
+from iadd_tr.types import PRNGKey, Run
 
 
 class Models(eqx.Module):
@@ -59,16 +59,23 @@ def init(problem: Problem, run: Run) -> tuple[State, None]:
     """Fresh networks and empty buffers."""
     task, settings = problem.task, problem.settings
     agent_key, model_key, zero_key = jax.random.split(run.at(0, 0), 3)
-    fresh = partial(ensemble.init, model=settings.model, observations=task.observations, actions=task.actions)
-    anchor = jnp.array(task.anchor) if settings.two_stage else None
     last = rollout_length(settings.loop, settings.loop.epochs - 1)
     state = State(
         sac.init(agent_key, task.observations, task.actions, settings.agent, settings.targeted),
-        Models(fresh(model_key, reference=anchor), fresh(zero_key, reference=None) if settings.two_stage else None),
+        init_models(model_key, zero_key, problem),
         collect.init(problem),
         replay.init(imagined_limit(settings.loop, last), task.observations, task.actions),
     )
     return state, None
+
+
+def init_models(key: PRNGKey, zero_key: PRNGKey, problem: Problem) -> Models:
+    """Fresh members: for IADD two-stage ones, and monolithic ones for the zero-action model."""
+    task, settings = problem.task, problem.settings
+    fresh = partial(ensemble.init, model=settings.model, observations=task.observations, actions=task.actions)
+    if not settings.two_stage:
+        return Models(fresh(key, reference=None), None)
+    return Models(fresh(key, reference=jnp.array(task.anchor)), fresh(zero_key, reference=None))
 
 
 def fit_models(

@@ -54,7 +54,7 @@ def init(key: PRNGKey, model: Model, observations: int, actions: int, reference:
     members = jax.vmap(member)(jax.random.split(key, model.members))
     bound = jnp.ones(observations + 1)
     parameters = Parameters(members, -10.0 * bound, 0.5 * bound)
-    scale = Scale(jnp.zeros(observations), jnp.ones(observations), jnp.zeros(actions), jnp.ones(actions))
+    scale = Scale(jnp.zeros(observations), jnp.ones(observations), jnp.zeros(actions), jnp.ones(actions), bound)
     noisy = reference is not None and model.latent == "gaussian"
     width = stages.latent_width(model, observations) if noisy else 0
     return Ensemble(parameters, adam.init(parameters), scale, jnp.arange(model.elites), width)
@@ -67,13 +67,14 @@ def predict_members(
     action: Float[Array, "M B A"],
     noise: Float[Array, "M B L"],
 ) -> Prediction:
-    """Each member on its own rows, log-variances bounded; the answer's leaves lead with M."""
+    """Each member on its own rows, log-variances bounded and in the data's units; the answer's leaves lead with M."""
 
     def one(member, observation, action, noise):
         return member(scale, observation, action, noise)
 
     prediction = jax.vmap(one)(parameters.members, observation, action, noise)
     log_variance = soft_bound(prediction.log_variance, parameters.lower, parameters.upper)
+    log_variance = log_variance + 2.0 * jnp.log(scale.target_std)[None, None]
     return eqx.tree_at(lambda p: p.log_variance, prediction, log_variance)
 
 

@@ -86,7 +86,7 @@ def fit(
     """Fit to a buffer; `pace` rows make an epoch, the same for all runs so that they step together."""
     split_key, boot_key, epoch_key = jax.random.split(key, 3)
     split = split_rows(split_key, buffer, pace)
-    scale = fit_scale(buffer.rows, split)
+    scale = fit_scale(buffer.rows, split, model.normalise_target)
     boot = bootstrap(boot_key, split, model.members)
     training = pace - holdout_count(pace)
     steps = jnp.maximum((training + model.fit_batch - 1) // model.fit_batch, 1)
@@ -157,12 +157,14 @@ def bootstrap(key: PRNGKey, split: Split, members: int) -> Int[Array, "M C"]:
     return jax.vmap(one)(jax.random.split(key, members))
 
 
-def fit_scale(rows: Transition, split: Split) -> Scale:
-    """Standardise inputs on the training rows."""
+def fit_scale(rows: Transition, split: Split, targets: bool) -> Scale:
+    """Standardise inputs, and targets where asked, on the training rows."""
     position = jnp.arange(split.order.size)
     training = (position >= split.holdout) & (position < split.size)
     live = jnp.zeros(position.size, bool).at[split.order].set(training)
-    return Scale(*replay.moments(rows.observation, live), *replay.moments(rows.action, live))
+    outputs = target(rows)
+    unit = replay.moments(outputs, live)[1] if targets else jnp.ones(outputs.shape[-1])
+    return Scale(*replay.moments(rows.observation, live), *replay.moments(rows.action, live), unit)
 
 
 def minibatch(key: PRNGKey, rows: Transition, index: Int[Array, "M B"], extra: Extra | None) -> Transition:
@@ -230,7 +232,7 @@ def holdout_error(
     pace: Int[Array, ""],
     noise_width: int,
 ) -> Float[Array, " M"]:
-    """Each member's mean squared error on the held-out rows, chunk by chunk."""
+    """Each member's mean squared error, in the outputs' unit, on the held-out rows, chunk by chunk."""
     members = parameters.count
     chunk = min(HOLDOUT_CHUNK, split.order.size)
     chunks = (holdout_count(pace) + chunk - 1) // chunk
@@ -241,7 +243,7 @@ def holdout_error(
         batch = jax.tree.map(lambda x: jnp.broadcast_to(x, (members, *x.shape)), batch)
         noise = jnp.zeros((members, chunk, noise_width))
         prediction = ensembles.predict_members(parameters, scale, batch.observation, batch.action, noise)
-        error = jnp.mean((prediction.mean - target(batch)) ** 2, axis=-1)
+        error = jnp.mean(((prediction.mean - target(batch)) / scale.target_std[None, None]) ** 2, axis=-1)
         return total + error @ (position < split.holdout).astype(error.dtype)
 
     total = jax.lax.fori_loop(0, chunks, add, jnp.zeros(members))

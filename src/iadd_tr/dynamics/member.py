@@ -10,12 +10,13 @@ from iadd_tr.nets import MLP
 
 
 class Scale(eqx.Module):
-    """Mean and deviation of the training inputs, set at each fit."""
+    """Mean and deviation of the training inputs, and the unit of the outputs, set at each fit."""
 
     observation_mean: Float[Array, " O"]
     observation_std: Float[Array, " O"]
     action_mean: Float[Array, " A"]
     action_std: Float[Array, " A"]
+    target_std: Float[Array, " D"]
 
     def observation(self, value: Float[Array, "B O"]) -> Float[Array, "B O"]:
         return (value - self.observation_mean[None]) / self.observation_std[None]
@@ -25,7 +26,7 @@ class Scale(eqx.Module):
 
 
 class Prediction(eqx.Module):
-    """Mean and raw log-variance of [r, s' - s], and the logit of a true end."""
+    """Mean and log-variance of [r, s' - s], and the logit of a true end."""
 
     mean: Float[Array, "B D"]
     log_variance: Float[Array, "B D"]
@@ -49,10 +50,10 @@ class Member(Protocol):
         ...
 
 
-def split_output(output: Float[Array, "B N"]) -> Prediction:
-    """Read a network's 2 D + 1 outputs."""
+def split_output(scale: Scale, output: Float[Array, "B N"]) -> Prediction:
+    """Read a network's 2 D + 1 outputs; log-variances stay in the outputs' unit, in which they are bounded."""
     size = output.shape[-1] // 2
-    return Prediction(output[..., :size], output[..., size : 2 * size], output[..., -1])
+    return Prediction(output[..., :size] * scale.target_std[None], output[..., size : 2 * size], output[..., -1])
 
 
 def layer_weights(*nets: MLP) -> list[Float[Array, "I J"]]:

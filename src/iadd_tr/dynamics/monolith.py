@@ -23,7 +23,7 @@ class Monolith(eqx.Module):
     ) -> Prediction:
         del noise
         inputs = jnp.concatenate([scale.observation(observation), scale.action(action)], axis=-1)
-        return split_output(self.net(inputs))
+        return split_output(scale, self.net(inputs))
 
     def weights(self) -> list[Float[Array, "I J"]]:
         return layer_weights(self.net)

@@ -6,7 +6,7 @@ import jax.numpy as jnp
 from jaxtyping import Array, Bool, Float
 
 from iadd_tr.dynamics.member import Prediction, Scale, layer_weights, split_output
-from iadd_tr.nets import MLP, TRUNCATED_NORMAL, mlp
+from iadd_tr.nets import MLP, TRUNCATED_NORMAL, Linear, mlp
 from iadd_tr.settings import Form, Model
 from iadd_tr.types import PRNGKey
 
@@ -16,10 +16,12 @@ class Stages(eqx.Module):
 
     intervention: MLP
     evolution: MLP
+    skip: Linear | None
     reference: Float[Array, " A"]  # a_0; never trained, see `intervene`
     form: Form = eqx.field(static=True)
     from_intermediate: bool = eqx.field(static=True)
     gaussian: bool = eqx.field(static=True)
+    anchor_latent: bool = eqx.field(static=True)
 
     def __call__(
         self,
@@ -46,22 +48,27 @@ class Stages(eqx.Module):
         """The post-intervention state of Eq. 6: observable block in the state's own units, and latent block."""
         size = observation.shape[-1]
         output = self._first(scale, observation, action)
+        if self.form == "smooth" or (self.anchor_latent and self.form != "affine"):
+            still = self._first(scale, observation, self._reference(action))
         effect = output[..., :size] * scale.observation_std[None]
         match self.form:
             case "direct":
                 moved = scale.observation_mean[None] + effect
-            case "residual":
+            case "residual" | "affine":
                 moved = observation + effect
             case "smooth":
-                still = self._first(scale, observation, self._reference(action))
                 moved = observation + effect - still[..., :size] * scale.observation_std[None]
         observable = jnp.where(self.anchored(action)[..., None], observation, moved)
-        return observable, self._latent(output[..., size:], noise)
+        latent = output[..., size:]
+        if self.anchor_latent and self.form != "affine":
+            latent = latent - still[..., size:]
+        return observable, self._latent(latent, noise)
 
     def evolve(self, scale: Scale, observable: Float[Array, "B O"], latent: Float[Array, "B L"]) -> Prediction:
         """The action-free second stage of Eq. 8, with the reward head."""
         inputs = jnp.concatenate([scale.observation(observable), latent], axis=-1)
-        return split_output(self.evolution(inputs))
+        output = self.evolution(inputs)
+        return split_output(scale, output if self.skip is None else output + self.skip(inputs))
 
     def latent_distribution(
         self, scale: Scale, observation: Float[Array, "B O"], action: Float[Array, "B A"]
@@ -82,8 +89,21 @@ class Stages(eqx.Module):
     def _first(
         self, scale: Scale, observation: Float[Array, "B O"], action: Float[Array, "B A"]
     ) -> Float[Array, "B N"]:
+        if self.form == "affine":
+            return self._affine(scale, observation, action)
         inputs = jnp.concatenate([scale.observation(observation), scale.action(action)], axis=-1)
         return self.intervention(inputs)
+
+    def _affine(
+        self, scale: Scale, observation: Float[Array, "B O"], action: Float[Array, "B A"]
+    ) -> Float[Array, "B N"]:
+        """A matrix that depends on the state, times the distance from the reference action, and a latent offset."""
+        push = (action - self._reference(action)) / scale.action_std[None]
+        output = self.intervention(scale.observation(observation))
+        inner = (output.shape[-1] + observation.shape[-1]) // (action.shape[-1] + 1)
+        matrix, offset = jnp.split(output, [inner * action.shape[-1]], axis=-1)
+        effect = jnp.einsum("bia,ba->bi", matrix.reshape(-1, inner, action.shape[-1]), push)
+        return effect if self.anchor_latent else effect + jnp.pad(offset, ((0, 0), (observation.shape[-1], 0)))
 
     def _latent(self, output: Float[Array, "B N"], noise: Float[Array, "B _"]) -> Float[Array, "B L"]:
         if not self.gaussian:
@@ -110,18 +130,21 @@ def init(key: PRNGKey, model: Model, observations: int, actions: int, reference:
     latents = latent_width(model, observations)
     gaussian = model.latent == "gaussian"
     inner = observations + latents * (2 if gaussian else 1)
+    inputs, outputs, outcome = observations + actions, inner, 2 * (observations + 1) + 1
+    if model.form == "affine":
+        inputs, outputs = observations, inner * actions + inner - observations
     return Stages(
-        intervention=mlp(
-            first, [observations + actions, *[model.width] * before, inner], jax.nn.swish, TRUNCATED_NORMAL
-        ),
+        intervention=mlp(first, [inputs, *[model.width] * before, outputs], jax.nn.swish, TRUNCATED_NORMAL),
         evolution=mlp(
             second,
-            [observations + latents, *[model.width] * after, 2 * (observations + 1) + 1],
+            [observations + latents, *[model.width] * after, outcome],
             jax.nn.swish,
             TRUNCATED_NORMAL,
         ),
+        skip=Linear(jnp.zeros((observations + latents, outcome)), jnp.zeros(outcome)) if model.skip else None,
         reference=reference,
         form=model.form,
         from_intermediate=model.evolve_from == "intermediate",
         gaussian=gaussian,
+        anchor_latent=model.anchor_latent,
     )

@@ -1,6 +1,7 @@
 """Numbers over seeds: mean, deviation and the interquartile mean with its bootstrap interval."""
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from typing import Any
 
 import numpy as np
 from scipy import stats
@@ -11,14 +12,20 @@ def interquartile_mean(values: Sequence[float] | np.ndarray) -> float:
     return float(stats.trim_mean(np.asarray(values, float), 0.25))
 
 
-def interval(values: Sequence[float] | np.ndarray, level: float = 0.95) -> tuple[float, float]:
-    """A percentile bootstrap interval of the interquartile mean; a single value is its own."""
+def _middle_half(values: np.ndarray, axis: int) -> np.ndarray:
+    return stats.trim_mean(values, 0.25, axis=axis)
+
+
+def interval(
+    values: Sequence[float] | np.ndarray, level: float = 0.95, statistic: Callable[..., Any] = _middle_half
+) -> tuple[float, float]:
+    """A percentile bootstrap interval of the interquartile mean, or of another statistic; one value is its own."""
     sample = np.asarray(values, float)
     if sample.size < 2 or np.ptp(sample) == 0:
         return float(sample[0]), float(sample[0])
     result = stats.bootstrap(
         (sample,),
-        lambda x, axis: stats.trim_mean(x, 0.25, axis=axis),
+        statistic,
         confidence_level=level,
         method="percentile",
         rng=np.random.default_rng(0),

@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any, Literal
 
 from iadd_tr.shell.errors import UserError, require
-from iadd_tr.shell.studies import progress, show
+from iadd_tr.shell.output import progress, show
 
 Part = Literal["update", "step", "fit", "rollout", "epoch", "start"]
 Preset = Literal["halfcheetah", "hopper", "walker2d", "ant", "humanoid"]

@@ -30,8 +30,8 @@ def _comma_lists(info: tyro.constructors.PrimitiveTypeInfo) -> Any:
     for kind in get_args(info.type) if optional else (info.type,):
         if get_origin(kind) is tuple and get_args(kind)[1:] == (...,):
             item = get_args(kind)[0]
-            if item in (float, int):
-                return _list(item, None if optional else (), item.__name__.upper())
+            if item in (float, int, str):
+                return _list(item, None if optional else (), "NAME" if item is str else item.__name__.upper())
             if get_origin(item) is Literal:
                 return _list(_among(get_args(item)), (), "NAME")
     return None

@@ -1,18 +1,14 @@
 """The commands `iadd-tr study …`: run a study, write its tables and figures, show what came out."""
 
-import csv
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Annotated, Any
 
 import tyro
-from rich.console import Console
-from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn, TimeRemainingColumn
-from rich.table import Table
 
-from iadd_tr.shell.errors import UserError, require
+from iadd_tr.shell.errors import require
+from iadd_tr.shell.output import make_folder, progress, show, write_csv
+from iadd_tr.study import designs
 from iadd_tr.study.synthetic import Study
 
 
@@ -109,6 +105,44 @@ def gradient(options: Gradient) -> None:
     print(f"{folder} holds table.csv and figure.png, and of all variants variants.csv, variants.png and summaries.")
 
 
+@dataclass(frozen=True)
+class Counterfactual:
+    """Compare dynamics models on actions that the policy would not have taken."""
+
+    study: Annotated[designs.Study, tyro.conf.arg(name="")] = field(default_factory=designs.Study)
+    out: Path = Path("runs/counterfactual")
+    """Where agents and replays are kept, so that the same command goes on, and the tables and the figure go."""
+    quick: bool = False
+    """Few and small agents, replays and models: two minutes to see that all of it works."""
+
+
+def counterfactual(options: Counterfactual) -> None:
+    """Train agents, intervene in the states they visit, fit every design to their replay, and compare."""
+    from iadd_tr.report import counterfactual as report
+    from iadd_tr.shell import counterfactual as steps
+
+    study = designs.quick(options.study) if options.quick else options.study
+    bases = map(designs.base_of, study.forms)
+    study = replace(study, forms=tuple(dict.fromkeys((*bases, *study.forms))))
+    steps.check(study)
+    folder = make_folder(options.out)
+    steps.claim(folder, study)
+    for task in study.tasks:
+        steps.collect(study, task, folder / task, progress)
+    with progress("designs", len(study.tasks) * len(study.forms) * len(study.sizes)) as tick:
+        for task in study.tasks:
+            steps.compare(study, task, folder / task, tick)
+    table, bins = steps.gather(study, folder)
+    write_csv(folder / "table.csv", table)
+    write_csv(folder / "summary.csv", report.summary(table))
+    write_csv(folder / "bins.csv", bins)
+    report.draw(bins, folder / "figure.png")
+    for metric in ("error", "open_loop_25", "nll", "coverage_90"):
+        title = f"{metric}: median over seeds{' × ratio to the monolith' * (metric in report.ERRORS)}"
+        show(title, ("task", "steps", "design", *report.columns(table, metric)), report.lines(table, metric))
+    print(f"{folder / 'table.csv'}, summary.csv, bins.csv and figure.png are written.")
+
+
 def check(study: Study) -> None:
     """Refuse what cannot be trained."""
     rules = [
@@ -126,38 +160,9 @@ def check(study: Study) -> None:
     require(rules)
 
 
-def make_folder(folder: Path) -> Path:
-    """A folder that can be written to."""
-    try:
-        folder.mkdir(parents=True, exist_ok=True)
-    except OSError as error:
-        raise UserError(f"Cannot write to '{folder}' ({error.strerror}); give a writable folder with --out.") from None
-    return folder
-
-
-def write_csv(path: Path, rows: Sequence[dict[str, Any]]) -> None:
-    """Rows with equal columns."""
-    with open(path, "w", newline="") as file:
-        writer = csv.DictWriter(file, rows[0].keys())
-        writer.writeheader()
-        writer.writerows({k: f"{v:.6g}" if isinstance(v, float) else v for k, v in row.items()} for row in rows)
-
-
-def show(title: str, columns: Sequence[str], rows: Sequence[Sequence[str]]) -> None:
-    """A table on the screen."""
-    table = Table(*columns, title=title)
-    for row in rows:
-        table.add_row(*row)
-    Console().print(table)
-
-
-@contextmanager
-def progress(name: str, total: int) -> Iterator[Callable[[], None]]:
-    """A bar that counts, given as the function that advances it."""
-    columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn())
-    with Progress(*columns, TimeElapsedColumn(), TextColumn("left"), TimeRemainingColumn()) as bar:
-        task = bar.add_task(name, total=total)
-        yield lambda: bar.advance(task)
-
-
-STUDIES = {"synthetic": (Synthetic, synthetic), "theory": (Theory, theory), "gradient": (Gradient, gradient)}
+STUDIES = {
+    "synthetic": (Synthetic, synthetic),
+    "theory": (Theory, theory),
+    "gradient": (Gradient, gradient),
+    "counterfactual": (Counterfactual, counterfactual),
+}

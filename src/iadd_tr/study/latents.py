@@ -149,7 +149,13 @@ def init(key: PRNGKey, scale: Latents) -> Learned:
 
 def surprise(learned: Learned, world: World) -> Float[Array, ""]:
     """The negative log-likelihood: a factorised Gaussian of the context (Eq. 7), pulled back through the flow."""
-    unit = Scale(jnp.zeros(OBSERVATIONS), jnp.ones(OBSERVATIONS), jnp.zeros(ACTIONS), jnp.ones(ACTIONS))
+    unit = Scale(
+        jnp.zeros(OBSERVATIONS),
+        jnp.ones(OBSERVATIONS),
+        jnp.zeros(ACTIONS),
+        jnp.ones(ACTIONS),
+        jnp.ones(OBSERVATIONS + 1),
+    )
     mean, log_std = learned.intervention.latent_distribution(unit, world.observation, world.action)
     latent, volume = learned.flow(world.seen)
     normal = 0.5 * ((latent - mean) * jnp.exp(-log_std)) ** 2 + log_std

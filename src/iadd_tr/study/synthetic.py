@@ -140,6 +140,7 @@ def mix(rows: Rows, ratio: Float[Array, ""]) -> Data:
         Scale(
             *replay.moments(rows.state[index], everyone),
             *replay.moments(rows.action[index], everyone),
+            jnp.ones(3),
         ),
         *replay.moments(rows.next_state[index], everyone),
     )

@@ -1,0 +1,112 @@
+"""Tables and the figure of the counterfactual study: errors beside the monolith's, by how unlikely the action was."""
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import matplotlib.pyplot as plt
+import numpy as np
+
+from iadd_tr.report import figures
+from iadd_tr.report.statistics import interval
+from iadd_tr.report.theory import distinct, select
+from iadd_tr.study.designs import base_of
+
+Rows = Sequence[dict[str, Any]]
+
+ERRORS = ("error", "reward_error", "open_loop_5", "open_loop_10", "open_loop_25")  # these have ratios
+METRICS = (*ERRORS, "nll", "coverage_50", "coverage_90")
+
+
+def summary(table: Rows) -> list[dict[str, Any]]:
+    """Each metric's median over seeds with its interval, and that of the ratios to the same seed's monolith."""
+    groups = dict.fromkeys((row["task"], row["steps"], row["design"], row["action"]) for row in table)
+    return [
+        {
+            **dict(zip(("task", "steps", "design", "action", "metric"), (*group, metric), strict=True)),
+            "seeds": len(values),
+            "base": base_of(group[2]),
+            **_spread("", values),
+            **_spread("ratio_", ratios(table, *group, metric) if metric in ERRORS else np.array([])),
+        }
+        for group in groups
+        for metric in METRICS
+        if (values := _values(table, *group, metric)).size
+    ]
+
+
+def ratios(table: Rows, task: str, steps: int, design: str, action: str, metric: str) -> np.ndarray:
+    """A design's numbers over the monolith's, seed by seed."""
+    return _values(table, task, steps, design, action, metric) / _values(
+        table, task, steps, base_of(design), action, metric
+    )
+
+
+def _values(table: Rows, task: str, steps: int, design: str, action: str, metric: str) -> np.ndarray:
+    """One number per seed; none where the metric does not apply."""
+    own = select(table, task=task, steps=steps, design=design, action=action)
+    values = np.array([row[metric] for row in sorted(own, key=lambda row: row["seed"])])
+    return values[:0] if np.all(np.isnan(values)) else values
+
+
+def _spread(prefix: str, values: np.ndarray) -> dict[str, Any]:
+    names = (f"{prefix}median", f"{prefix}low", f"{prefix}high")
+    if not values.size or not np.all(np.isfinite(values)):
+        return dict.fromkeys(names, "")
+    return dict(zip(names, (float(np.median(values)), *interval(values, statistic=np.median)), strict=True))
+
+
+def lines(table: Rows, metric: str) -> list[tuple[str, ...]]:
+    """For the screen: task, steps, design, and for each kind of action the median, with its ratio where it has one."""
+    groups = dict.fromkeys((row["task"], row["steps"], row["design"]) for row in table)
+    actions = columns(table, metric)
+    return [
+        (task, f"{steps}", design, *(_cell(table, task, steps, design, action, metric) for action in actions))
+        for task, steps, design in groups
+    ]
+
+
+def columns(table: Rows, metric: str) -> list[str]:
+    """The kinds of action that a metric speaks of."""
+    return [
+        kind for kind in distinct(table, "action") if any(r[metric] == r[metric] for r in select(table, action=kind))
+    ]
+
+
+def _cell(table: Rows, task: str, steps: int, design: str, action: str, metric: str) -> str:
+    values = _values(table, task, steps, design, action, metric)
+    if metric not in ERRORS:
+        return f"{np.median(values):.3g}"
+    return f"{np.median(values):.3g} ×{np.median(ratios(table, task, steps, design, action, metric)):.2f}"
+
+
+def draw(bins: Rows, path: Path) -> None:
+    """Error against -log pi(a|s), bins at equal distances: a column per task, a row per size, a line per design."""
+    tasks, sizes = distinct(bins, "task"), sorted(distinct(bins, "steps"))
+    shape = {"nrows": len(sizes), "ncols": len(tasks), "figsize": (4.6 * len(tasks), 3.1 * len(sizes) + 0.6)}
+    figure, axes = plt.subplots(**shape, squeeze=False, layout="constrained")
+    for i, size in enumerate(sizes):
+        for axis, task in zip(axes[i], tasks, strict=True):
+            for design in distinct(bins, "design"):
+                _line(axis, select(bins, task=task, steps=size, design=design), design)
+            places = {row["bin"]: f"{row['surprise']:.3g}" for row in select(bins, task=task, steps=size)}
+            axis.set_xticks(sorted(places), [places[number] for number in sorted(places)])
+            axis.set(title=f"{task}, {size} steps", yscale="log")
+        axes[i, 0].set_ylabel("one-step error")
+    for axis in axes[-1]:
+        axis.set_xlabel("how unlikely the action was: bins of −log π(a|s)")
+    handles, labels = axes[0, 0].get_legend_handles_labels()
+    figure.legend(handles, labels, loc="outside lower center", ncols=min(len(labels), 2 * len(tasks)), frameon=False)
+    figures.save(figure, path)
+
+
+def _line(axis: Any, rows: Rows, design: str) -> None:
+    """The median over seeds in every bin, its interval shaded."""
+    places = sorted(distinct(rows, "bin"))
+    errors = [[row["error"] for row in select(rows, bin=number)] for number in places]
+    drawn = {"color": "black", "linestyle": "--"} if design == "monolith" else {}
+    (line,) = axis.plot(
+        places, [np.median(x) for x in errors], marker="o", markersize=3, linewidth=1.6, label=design, **drawn
+    )
+    low, high = zip(*(interval(x, statistic=np.median) for x in errors), strict=True)
+    axis.fill_between(places, low, high, color=line.get_color(), alpha=0.12, linewidth=0)
