@@ -15,8 +15,8 @@ import jax.numpy as jnp
 import numpy as np
 
 from iadd_tr.experiment import Problem, rows, traced
-from iadd_tr.shell import checkpoint, config
-from iadd_tr.shell.errors import UserError, require
+from iadd_tr.shell import checkpoint, config, keep
+from iadd_tr.shell.errors import require
 from iadd_tr.shell.run import restore
 from iadd_tr.study import counterfactual as study
 from iadd_tr.study.accuracy import Paths
@@ -52,15 +52,6 @@ def check(chosen: Study) -> None:
     )
 
 
-def claim(folder: Path, chosen: Study) -> None:
-    """Keep what decides the numbers beside them; a folder made with other settings is not mixed with these."""
-    own = {f.name: getattr(chosen, f.name) for f in fields(chosen) if f.name not in ("tasks", "forms")}
-    text, path = json.dumps(own, indent=2), folder / "study.json"
-    if path.exists() and path.read_text() != text:
-        raise UserError(f"'{folder}' was made with other settings (study.json); give them again or another --out.")
-    path.write_text(text)
-
-
 def collect(chosen: Study, task: str, folder: Path, bar: Bar) -> None:
     """Train the agents to each size in turn, and keep a snapshot of them there."""
     folder.mkdir(exist_ok=True)
@@ -91,7 +82,7 @@ def compare(chosen: Study, task: str, folder: Path, tick: Callable[[], None]) ->
     for name in chosen.forms:
         missing = [size for size in chosen.sizes if not result_path(folder, size, name).exists()]
         for size, result in evaluated(chosen, task, name, folder, missing):
-            write_json(result_path(folder, size, name), result)
+            keep.write(result_path(folder, size, name), result)
             tick()
         for _ in set(chosen.sizes) - set(missing):
             tick()
@@ -120,13 +111,6 @@ def evaluated(chosen: Study, task: str, name: str, folder: Path, sizes: list[int
 def result_path(folder: Path, size: int, name: str) -> Path:
     """Where one design's result at one size lies."""
     return folder / f"{size}-{name}.json"
-
-
-def write_json(path: Path, value: Any) -> None:
-    """Whole or not at all."""
-    partial = path.with_suffix(".partial")
-    partial.write_text(json.dumps(value))
-    os.replace(partial, path)
 
 
 def gather(chosen: Study, folder: Path) -> tuple[list[dict[str, Any]], list[dict[str, Any]]]:

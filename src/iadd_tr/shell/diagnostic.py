@@ -39,7 +39,7 @@ def check(study: Study) -> None:
 
 def run(study: Study, folder: Path) -> list[dict[str, Any]]:
     """A row for every checkpoint, variant and seed."""
-    keep.same_study(folder, study, free="checkpoints")
+    keep.same_study(folder, study, "checkpoints")
     simulator = Simulator(resolve(study.task))
     places = sorted(set(study.checkpoints))
     agents = {epochs: frozen_agent(study, epochs, simulator, folder) for epochs in places}

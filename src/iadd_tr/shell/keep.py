@@ -34,18 +34,23 @@ def arrays(path: Path, template: Tree, make: Callable[[], Tree]) -> Tree:
 def plain(path: Path, make: Callable[[], Any]) -> Any:
     """Numbers and words in lists and dictionaries."""
     if not path.exists():
-        partial = path.with_suffix(".partial")
-        partial.write_text(json.dumps(make()))
-        os.replace(partial, path)
+        write(path, make())
     try:
         return json.loads(path.read_text())
     except (json.JSONDecodeError, OSError) as error:
         raise UserError(f"'{path}' cannot be read ({error}); remove it, and it will be made again.") from None
 
 
-def same_study(folder: Path, study: Any, free: str) -> None:
-    """Refuse to go on in a folder with another study; the field `free` may differ."""
-    asked = json.loads(json.dumps({name: value for name, value in asdict(study).items() if name != free}))
+def write(path: Path, value: Any) -> None:
+    """Whole or not at all."""
+    partial = path.with_suffix(".partial")
+    partial.write_text(json.dumps(value))
+    os.replace(partial, path)
+
+
+def same_study(folder: Path, study: Any, *free: str) -> None:
+    """Refuse to go on in a folder with another study; the fields `free` may differ."""
+    asked = json.loads(json.dumps({name: value for name, value in asdict(study).items() if name not in free}))
     path = folder / "study.json"
     if plain(path, lambda: asked) != asked:
         raise UserError(f"'{folder}' holds this study with other settings; give another folder with --out.")

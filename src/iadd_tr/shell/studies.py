@@ -120,13 +120,14 @@ def counterfactual(options: Counterfactual) -> None:
     """Train agents, intervene in the states they visit, fit every design to their replay, and compare."""
     from iadd_tr.report import counterfactual as report
     from iadd_tr.shell import counterfactual as steps
+    from iadd_tr.shell import keep
 
     study = designs.quick(options.study) if options.quick else options.study
     bases = map(designs.base_of, study.forms)
     study = replace(study, forms=tuple(dict.fromkeys((*bases, *study.forms))))
     steps.check(study)
     folder = make_folder(options.out)
-    steps.claim(folder, study)
+    keep.same_study(folder, study, "tasks", "forms")
     for task in study.tasks:
         steps.collect(study, task, folder / task, progress)
     with progress("designs", len(study.tasks) * len(study.forms) * len(study.sizes)) as tick:
