@@ -76,7 +76,7 @@ def test_the_loss_agrees_with_a_plain_computation():
     value, old, goal = (np.asarray(x) for x in (ppo.values(nets, rows.observation), rows.value, rows.goal))
     near = old + np.clip(value - old, -0.2, 0.2)
     value_loss = 0.5 * np.mean(np.maximum((value - goal) ** 2, (near - goal) ** 2))
-    entropy = stats.norm(0, 1).entropy()
+    entropy = stats.norm(0, np.exp(nets.policy.log_std[0])).entropy()
     assert float(total) == pytest.approx(-surrogate + 0.7 * value_loss - 0.1 * entropy, rel=1e-4)
     assert float(info.clipped) == pytest.approx(np.mean(np.abs(ratio - 1) > 0.2))
 

@@ -60,17 +60,17 @@ def test_stored_densities_are_those_of_the_policy_that_acted():
 
 
 def test_the_reference_action_can_be_another():
-    setting = problem("gym:Pendulum-v1", "iadd", zero_ratios=(0.5,), zero_action=(1.0,))
+    setting = problem("gym:Pendulum-v1", "iadd", zero_ratios=(0.5,), zero_action=(1.0,), warm_up=40)
     batch = Batch(setting)
-    choices = [batch(EXPLORE, step) for step in range(40)]
-    chosen = [float(choice.action[0, 0]) for choice in choices if bool(choice.replaced[0])]
+    choices = batch(EXPLORE)
+    chosen = np.asarray(choices.action)[choices.replaced][:, 0].tolist()
     assert 8 < len(chosen) < 32
     assert set(chosen) == {0.5}
     assert float(batch.host.high[0]) == 2.0
 
 
 def test_replacement_happens_as_often_as_asked():
-    setting = problem("probe:bandit", "iadd", zero_ratios=(0.1,), runs=3)
-    batch = Batch(setting)
-    replaced = np.array([batch(EXPLORE, step).replaced for step in range(400)])
+    setting = problem("probe:bandit", "iadd", zero_ratios=(0.1,), runs=3, warm_up=400)
+    replaced = np.asarray(Batch(setting)(EXPLORE).replaced)
+    assert replaced.shape == (3, 400)
     assert abs(replaced.mean() - 0.1) < 0.03
