@@ -21,8 +21,8 @@ import tyro
 from peer_contest import Contest, Entrant, hold
 
 from iadd_tr.shell.errors import UserError
+from iadd_tr.shell.output import make_folder, progress, show
 from iadd_tr.shell.runlog import versions
-from iadd_tr.shell.studies import make_folder, progress, show
 
 HERE = Path(__file__).parent
 OURS = Entrant(peer_report.OURS, "ours.py")

@@ -120,15 +120,14 @@ def starts(runs: int) -> list[dict[str, Any]]:
 
 def first_step(runs: int, cache: str) -> float:
     """When the first epoch of Hopper is under way."""
-    import jax
-
     from iadd_tr.experiment import Problem
+    from iadd_tr.shell.cli import cache_compilations
     from iadd_tr.tasks import presets
     from iadd_tr.tasks.task import resolve
     from iadd_tr.training import train
 
-    jax.config.update("jax_compilation_cache_dir", cache)
-    jax.config.update("jax_persistent_cache_min_compile_time_secs", 0.5)
+    os.environ["XDG_CACHE_HOME"] = cache
+    cache_compilations()
     problem = Problem(resolve("hopper"), replace(presets.settings("hopper", "mbpo"), runs=runs))
 
     def reached() -> None:

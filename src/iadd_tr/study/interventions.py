@@ -56,13 +56,7 @@ def make(key: PRNGKey, simulator: Simulator, actor: MLP, other: MLP | None, seed
 
 def starts(simulator: Simulator, seed: int, count: int) -> Float[np.ndarray, "C S"]:
     """States of fresh resets."""
-    env = simulator.task.make()
-    found = []
-    for number in range(count):
-        env.reset(seed=episode_seed(seed, number, STARTS))
-        found.append(simulator.states([env])[0])
-    env.close()
-    return np.stack(found)
+    return simulator.starts([episode_seed(seed, number, STARTS) for number in range(count)])
 
 
 def visit(
