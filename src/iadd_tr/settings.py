@@ -28,7 +28,15 @@ class Model:
     anchor_latent: bool = False
     """Whether the latent block is zero at the reference action."""
     skip: bool = False
-    """Whether the evolution has a linear path beside its network."""
+    """Whether a linear path stands beside the network that predicts: the evolution, or the whole of a monolith."""
+    layer_norm: bool = False
+    """Whether hidden layers are normalised before their activation."""
+    learned_gain: bool = False
+    """Whether the intervention's effect has a trained factor for each coordinate."""
+    standardise: bool = True
+    """Whether the evolution sees the observable block in the state's deviations."""
+    stage_decay: tuple[float, ...] = (1.0, 1.0)
+    """Factors on the weight decay of the intervention and of the evolution."""
     normalise_target: bool = False
     """Whether members predict in units of the training rows' deviations."""
     model_rate: float = 1e-3

@@ -11,6 +11,7 @@ from hypothesis import strategies as st
 from iadd_tr.dynamics import monolith, stages
 from iadd_tr.dynamics.member import Scale
 from iadd_tr.dynamics.stages import Stages
+from iadd_tr.nets import normalised_swish
 from iadd_tr.settings import Model
 
 OBS, ACT, LATENT = 4, 2, 3
@@ -28,7 +29,10 @@ FORMS = ("direct", "residual", "smooth", "affine")
 LATENTS = ("deterministic", "gaussian")
 intervene = jax.jit(Stages.intervene)
 KINDS = [(form, latent, start, {}) for form in FORMS for latent in LATENTS for start in ("intermediate", "state")]
-KINDS += [("smooth", "deterministic", "intermediate", {"skip": True})]
+KINDS += [
+    ("smooth", "deterministic", "intermediate", more)
+    for more in ({"skip": True}, {"layer_norm": True}, {"learned_gain": True}, {"standardise": False})
+]
 KINDS += [(form, "deterministic", "state", {"anchor_latent": True}) for form in FORMS]
 
 
@@ -64,6 +68,8 @@ def repeated(row, count: int = 64):
 def plain_net(net, x):
     for layer in net.layers[:-1]:
         x = x @ np.asarray(layer.weight, np.float64) + np.asarray(layer.bias)
+        if net.activation is normalised_swish:
+            x = (x - x.mean()) / np.sqrt(x.var() + 1e-5)
         x = x / (1 + np.exp(-x))
     return x @ np.asarray(net.layers[-1].weight, np.float64) + np.asarray(net.layers[-1].bias)
 
@@ -96,11 +102,13 @@ def plain_member(member: Stages, scale: Scale, s, a, noise):
             "smooth": s_i - still[:OBS] * scale.observation_std,
         }
         moved = anchor[member.form] + first[:OBS] * scale.observation_std
+        if member.log_gain is not None:
+            moved = s_i + np.exp(np.asarray(member.log_gain, np.float64)) * (moved - s_i)
         observable = s_i if np.array_equal(a_i, a0) else moved
         latent = first[OBS:] - still[OBS:] * member.anchor_latent
         if member.gaussian:
             latent = first[OBS : OBS + LATENT] + np.exp(np.clip(first[OBS + LATENT :], -5, 2)) * noise_i
-        z = (observable - scale.observation_mean) / scale.observation_std
+        z = (observable - scale.observation_mean) / scale.observation_std if member.standardise else observable
         output = plain_net(member.evolution, np.concatenate([z, latent]))
         if member.skip is not None:
             output += np.concatenate([z, latent]) @ np.asarray(member.skip.weight) + np.asarray(member.skip.bias)
@@ -290,3 +298,10 @@ def test_the_stages_split_the_hidden_layers_of_the_monolith(depths):
 def test_the_latent_is_as_wide_as_the_observation_unless_configured():
     assert stages.latent_width(Model(), 17) == 17
     assert stages.latent_width(MODEL, 17) == LATENT
+
+
+def test_each_stage_has_its_own_decay():
+    even, uneven = (make(stage_decay=factors) for factors in ((1.0, 1.0), (4.0, 0.0)))
+    inner = len(even.intervention.layers)
+    for i, (one, other) in enumerate(zip(even.weights(), uneven.weights(), strict=True)):
+        np.testing.assert_allclose(other**2, (4.0 if i < inner else 0.0) * one**2, rtol=1e-6)

@@ -5,7 +5,7 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Bool, Float
 
-from iadd_tr.dynamics.member import Prediction, Scale, layer_weights, split_output
+from iadd_tr.dynamics.member import Prediction, Scale, activation, beside, layer_weights, linear_path, split_output
 from iadd_tr.nets import MLP, TRUNCATED_NORMAL, Linear, mlp
 from iadd_tr.settings import Form, Model
 from iadd_tr.types import PRNGKey
@@ -17,11 +17,14 @@ class Stages(eqx.Module):
     intervention: MLP
     evolution: MLP
     skip: Linear | None
+    log_gain: Float[Array, " O"] | None
     reference: Float[Array, " A"]  # a_0; never trained, see `intervene`
     form: Form = eqx.field(static=True)
     from_intermediate: bool = eqx.field(static=True)
     gaussian: bool = eqx.field(static=True)
     anchor_latent: bool = eqx.field(static=True)
+    standardise: bool = eqx.field(static=True)
+    decay: tuple[float, ...] = eqx.field(static=True)
 
     def __call__(
         self,
@@ -58,6 +61,8 @@ class Stages(eqx.Module):
                 moved = observation + effect
             case "smooth":
                 moved = observation + effect - still[..., :size] * scale.observation_std[None]
+        if self.log_gain is not None:
+            moved = observation + jnp.exp(self.log_gain)[None] * (moved - observation)
         observable = jnp.where(self.anchored(action)[..., None], observation, moved)
         latent = output[..., size:]
         if self.anchor_latent and self.form != "affine":
@@ -66,9 +71,9 @@ class Stages(eqx.Module):
 
     def evolve(self, scale: Scale, observable: Float[Array, "B O"], latent: Float[Array, "B L"]) -> Prediction:
         """The action-free second stage of Eq. 8, with the reward head."""
-        inputs = jnp.concatenate([scale.observation(observable), latent], axis=-1)
-        output = self.evolution(inputs)
-        return split_output(scale, output if self.skip is None else output + self.skip(inputs))
+        seen = scale.observation(observable) if self.standardise else observable
+        inputs = jnp.concatenate([seen, latent], axis=-1)
+        return split_output(scale, beside(self.evolution, self.skip, inputs))
 
     def latent_distribution(
         self, scale: Scale, observation: Float[Array, "B O"], action: Float[Array, "B A"]
@@ -81,7 +86,9 @@ class Stages(eqx.Module):
         return jnp.all(action == self._reference(action), axis=-1)
 
     def weights(self) -> list[Float[Array, "I J"]]:
-        return layer_weights(self.intervention, self.evolution)
+        before, after = (factor**0.5 for factor in self.decay)
+        first, second = layer_weights(self.intervention), layer_weights(self.evolution)
+        return [before * weight for weight in first] + [after * weight for weight in second]
 
     def _reference(self, action: Float[Array, "B A"]) -> Float[Array, "B A"]:
         return jax.lax.stop_gradient(jnp.broadcast_to(self.reference, action.shape))
@@ -134,17 +141,20 @@ def init(key: PRNGKey, model: Model, observations: int, actions: int, reference:
     if model.form == "affine":
         inputs, outputs = observations, inner * actions + inner - observations
     return Stages(
-        intervention=mlp(first, [inputs, *[model.width] * before, outputs], jax.nn.swish, TRUNCATED_NORMAL),
+        intervention=mlp(first, [inputs, *[model.width] * before, outputs], activation(model), TRUNCATED_NORMAL),
         evolution=mlp(
             second,
             [observations + latents, *[model.width] * after, outcome],
-            jax.nn.swish,
+            activation(model),
             TRUNCATED_NORMAL,
         ),
-        skip=Linear(jnp.zeros((observations + latents, outcome)), jnp.zeros(outcome)) if model.skip else None,
+        skip=linear_path(model, observations + latents, outcome),
+        log_gain=jnp.zeros(observations) if model.learned_gain else None,
         reference=reference,
         form=model.form,
         from_intermediate=model.evolve_from == "intermediate",
         gaussian=gaussian,
         anchor_latent=model.anchor_latent,
+        standardise=model.standardise,
+        decay=model.stage_decay,
     )
