@@ -19,3 +19,7 @@ jax.config.update("jax_compilation_cache_dir", COMPILED.name)
 jax.config.update("jax_persistent_cache_min_compile_time_secs", 0.2)
 jax.config.update("jax_numpy_rank_promotion", "raise")
 install_import_hook("iadd_tr", "beartype.beartype")
+
+from iadd_tr.tasks import crowd  # noqa: E402
+
+crowd.RESERVED = os.cpu_count() or 1  # environments step in the test's process unless it asks for others

@@ -3,7 +3,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from iadd_tr.loops import in_pairs, while_going
+from iadd_tr.loops import in_pairs, shrinking, while_going
 
 
 def count_down(start, factor, shared):
@@ -40,7 +40,7 @@ def test_outside_a_batch_it_is_a_while_loop():
 
 
 def test_rows_that_are_done_are_not_computed_any_more():
-    """Of nine rows one goes on for long: the body then sees three rows, not nine."""
+    """Of nine rows one goes on for long: the body then sees that one, not nine."""
     sizes = []
 
     def body(carry, constants):
@@ -54,7 +54,12 @@ def test_rows_that_are_done_are_not_computed_any_more():
     _, counted = jax.jit(jax.vmap(one))(start)
     jax.effects_barrier()
     np.testing.assert_array_equal(counted, start)
-    assert len(sizes) <= 9 * 2 + 3 * 40
+    assert len(sizes) <= 9 * 2 + 3 * 2 + 40
+
+
+def test_a_batch_shrinks_to_a_third_and_to_one():
+    found = {rows: list(shrinking(rows)) for rows in (1, 2, 5, 10, 20)}
+    assert found == {1: [1], 2: [2, 1], 5: [5, 2, 1], 10: [10, 3, 1], 20: [20, 7, 2, 1]}
 
 
 @pytest.mark.parametrize("count", [0, 1, 2, 5, 8])

@@ -1,6 +1,7 @@
 """Loops that waste less than their plain forms: rows that are done leave, and carries are not copied at each step."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from itertools import pairwise
 from typing import Any, TypeVar
 
 import jax
@@ -8,8 +9,7 @@ import jax.numpy as jnp
 from jaxtyping import Array, Bool, Int
 
 Carry = TypeVar("Carry")
-SHRINK = 3  # a batch of R goes on with a third of its rows once no more are going
-SMALL = 4  # batches below this stay as they are
+SHRINK = 3  # a batch goes on with a third of its rows once no more are going, down to one
 
 
 def while_going(
@@ -25,12 +25,19 @@ def while_going(
     def over_rows(rows: int, batched: Any, carry: Carry, constants: Any) -> tuple[Carry, Any]:
         carry = jax.tree.map(lambda x, b: x if b else jnp.broadcast_to(x, (rows, *x.shape)), carry, batched[0])
         axes = jax.tree.map(lambda b: 0 if b else None, batched[1])
-        few = -(-rows // SHRINK)
-        for size, left in ((rows, few), (few, 0)) if rows >= SMALL else ((rows, 0),):
+        for size, left in pairwise([*shrinking(rows), 0]):
             carry = _advance(going, body, carry, constants, axes, size, left)
         return carry, jax.tree.map(lambda _: True, carry)
 
     return loop(carry, constants)
+
+
+def shrinking(rows: int) -> Iterator[int]:
+    """The sizes that a batch of so many rows has in turn: ten, three, one."""
+    while rows > 1:
+        yield rows
+        rows = max(round(rows / SHRINK), 1)
+    yield 1
 
 
 def _advance(going: Any, body: Any, carry: Any, constants: Any, axes: Any, size: int, left: int) -> Any:

@@ -42,18 +42,27 @@ def train(
     algorithm = algorithm_of(problem.settings)
     batch = Batch(problem, None if start is None else start.places)
     evaluator = Evaluator(problem.task, [row.seed for row in batch.rows], problem.settings.loop.evaluation_episodes)
+    try:
+        yield from epochs(algorithm, batch, evaluator, start, on_step)
+    finally:
+        batch.host.close()
+        evaluator.close()
+
+
+def epochs(
+    algorithm: Any, batch: Batch, evaluator: Evaluator, start: Start | None, on_step: Callable[[], None]
+) -> Iterator[Epoch]:
+    """Epoch after epoch of an algorithm."""
     state = algorithm.begin(batch) if start is None else algorithm.go_on(batch, start.state)
     batch.report()
     batch.on_step = on_step
-    for number in range(0 if start is None else start.epoch, problem.settings.loop.epochs):
+    for number in range(0 if start is None else start.epoch, batch.problem.settings.loop.epochs):
         clock = time.perf_counter()
         state = algorithm.epoch(batch, state, number)
         batch.settle()
         returns = evaluate(batch, evaluator, state, number)
         metrics = describe(batch, state, number, returns, time.perf_counter() - clock)
         yield Epoch(number, state, batch.host.places(), metrics)
-    batch.host.close()
-    evaluator.close()
 
 
 def algorithm_of(settings: Settings) -> Any:

@@ -47,7 +47,7 @@ def test_a_checkpoint_brings_everything_back(algo, tmp_path):
     batch = Batch(setting)
     module = {"ppo": ppo, "slbo": slbo}[algo]
     template = jax.eval_shape(batch.program(module.INIT), batch.run)[0]
-    start = checkpoint.load(tmp_path, "same", template, len(batch.host.envs))
+    start = checkpoint.load(tmp_path, "same", template, len(batch.host.seeds))
     assert isinstance(start, Start)
     (again,) = train(setting, start)
     assert numbers(again.metrics[0]) == numbers(third.metrics[0])
@@ -58,7 +58,7 @@ def test_a_checkpoint_brings_everything_back(algo, tmp_path):
 def test_the_budget_counts_the_steps_of_all_environments():
     batch = Batch(problem("probe:drift", "ppo", **PPO))
     taken = []
-    batch.on_step = lambda: taken.append(len(batch.host.envs))
+    batch.on_step = lambda: taken.append(len(batch.host.seeds))
     ppo.epoch(batch, ppo.begin(batch), 0)
     assert sum(taken) == 20
     assert batch.observations.shape == (1, 2, 1)

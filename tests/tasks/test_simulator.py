@@ -19,16 +19,20 @@ def _own_folder(tmp_path_factory):
         yield
 
 
+def envs_of(host: Host) -> list:
+    return host.crowd.groups[0].envs.envs
+
+
 def wander(name: str, runs: int = 2):
     """A host's random steps with the states before each and after the last, all from gymnasium alone."""
     task, random = resolve(name), np.random.default_rng(0)
     host, simulator = Host(task, range(1, runs + 1)), Simulator(task)
     states, actions, steps = [], [], []
     for _ in range(STEPS):
-        states.append(simulator.states(host.envs))
+        states.append(simulator.states(envs_of(host)))
         actions.append(random.uniform(-1.0, 1.0, (runs, task.actions)).astype(np.float32))
         steps.append(host.step(actions[-1]))
-    states.append(simulator.states(host.envs))
+    states.append(simulator.states(envs_of(host)))
     host.close()
     return simulator, np.array(states), np.array(actions), steps
 
@@ -65,11 +69,11 @@ def test_an_episode_restored_in_the_middle_goes_on_alike(walk):
 def test_velocities_beyond_the_limit_are_clipped_and_still_end_an_episode():
     task = resolve("hopper")
     simulator, host = Simulator(task), Host(task, [1])
-    env = host.envs[0].unwrapped
+    env = envs_of(host)[0].unwrapped
     velocity = np.zeros(6)
     velocity[3] = 60.0
     env.set_state(env.init_qpos, velocity)
-    (state,) = simulator.states(host.envs)
+    (state,) = simulator.states(envs_of(host))
     fast = state.copy()
     fast[-3:] = 500.0
     both = np.stack([state, fast])
@@ -92,7 +96,7 @@ def test_following_a_policy_is_a_loop_over_single_copies_that_stop_at_their_ends
     task = resolve("hopper")
     simulator = Simulator(task, threads=2)
     host = Host(task, range(1, 6))
-    starts = simulator.states(host.envs)
+    starts = simulator.states(envs_of(host))
     weights = np.random.default_rng(1).normal(size=(task.observations, task.actions))
     sizes = set()
 
@@ -101,7 +105,7 @@ def test_following_a_policy_is_a_loop_over_single_copies_that_stop_at_their_ends
         return np.tanh(observation @ weights + np.sin(t)).astype(np.float32)
 
     trail = simulator.follow(starts, act, 100)
-    for copy, env in enumerate(host.envs):
+    for copy, env in enumerate(envs_of(host)):
         observation, total, length, ended = host.observations[copy : copy + 1], 0.0, 0, False
         while not ended:
             action = act(length, observation)[0]

@@ -44,7 +44,7 @@ def restore(problem: Problem, folder: Path) -> Start | None:
     batch = Batch(problem)
     template = jax.eval_shape(batch.program(algorithm_of(problem.settings).INIT), batch.run)[0]
     batch.host.close()
-    return checkpoint.load(folder, config.fingerprint(problem.settings), template, len(batch.host.envs))
+    return checkpoint.load(folder, config.fingerprint(problem.settings), template, len(batch.host.seeds))
 
 
 def _train(problem: Problem, folder: Path, begin: Start | None, wandb: bool) -> Path:

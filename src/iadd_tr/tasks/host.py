@@ -2,11 +2,11 @@
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any
 
-import gymnasium as gym
 import numpy as np
 
+from iadd_tr.tasks.crowd import Crowd
+from iadd_tr.tasks.envs import Moved
 from iadd_tr.tasks.task import Task, TaskError
 from iadd_tr.types import Step
 
@@ -24,33 +24,38 @@ class Place:
 class Host:
     """Each run's environments; every reset is seeded, so an environment's state is its episode and its actions."""
 
-    def __init__(self, task: Task, seeds: Sequence[int], places: Sequence[Place] | None = None, environments: int = 1):
+    def __init__(
+        self,
+        task: Task,
+        seeds: Sequence[int],
+        places: Sequence[Place] | None = None,
+        environments: int = 1,
+        workers: int | None = None,
+    ):
         self.task = task
         self.seeds = [seed for seed in seeds for _ in range(environments)]
         self.streams = [TRAINING + 2 * number for _ in seeds for number in range(environments)]
-        self.envs: list[gym.Env] = [task.make() for _ in self.seeds]
+        self.seats = np.arange(len(self.seeds))
+        self.crowd = Crowd(task.make, len(self.seeds), workers)
         self.low, self.high = np.asarray(task.low), np.asarray(task.high)
-        self.episodes = [0] * len(self.seeds)
+        self.episodes = [0 if places is None else places[seat].episode for seat in range(len(self.seeds))]
         self.trails: list[list[np.ndarray]] = [[] for _ in self.seeds]
         self.observations = np.zeros((len(self.seeds), task.observations), np.float32)
-        for seat in range(len(self.seeds)):
-            self._reset(seat)
-        for seat, place in enumerate(places or []):
-            self._replay(seat, place)
+        self._reset(self.seats)
+        self._replay([place.actions for place in places or []])
 
     def step(self, actions: np.ndarray) -> Step:
         """Step every environment with its action in [-1, 1]^A; those whose episode is over are reset afterwards."""
-        count = len(self.envs)
-        before, reached = self.observations.copy(), np.zeros_like(self.observations)
-        reward, discount, last = np.zeros(count, np.float32), np.ones(count, np.float32), np.zeros(count, bool)
-        for seat in range(count):
-            reached[seat], reward[seat], ended, cut = self._advance(seat, actions[seat])
-            discount[seat], last[seat] = 0.0 if ended else 1.0, ended or cut
-            self.observations[seat] = reached[seat]
-            if last[seat]:
+        before = self.observations.copy()
+        moved = self._advance(self.seats, actions)
+        reached = self.observations.copy()
+        last = moved.ended | moved.cut
+        if last.any():
+            over = np.flatnonzero(last)
+            for seat in over:
                 self.episodes[seat] += 1
-                self._reset(seat)
-        return Step(before, reward, reached, discount, last)
+            self._reset(over)
+        return Step(before, moved.reward.astype(np.float32), reached, np.where(moved.ended, np.float32(0), 1), last)
 
     def places(self) -> list[Place]:
         """Where every environment stands."""
@@ -71,38 +76,44 @@ class Host:
         return np.asarray(found, np.float32)
 
     def close(self) -> None:
-        for env in self.envs:
-            env.close()
+        self.crowd.close()
 
-    def _advance(self, seat: int, action: np.ndarray) -> tuple[np.ndarray, float, bool, bool]:
-        self.trails[seat].append(np.array(action, np.float32))
-        scaled = rescale(action, self.low, self.high)
-        observation, reward, ended, cut, _ = self.envs[seat].step(scaled)
-        where = f"seed {self.seeds[seat]}, step {len(self.trails[seat])} of episode {self.episodes[seat]}"
-        check_finite(self.task, where, observation, reward)
-        return observation, float(reward), bool(ended), bool(cut)
+    def _advance(self, seats: np.ndarray, actions: np.ndarray) -> Moved:
+        for seat, action in zip(seats, actions, strict=True):
+            self.trails[seat].append(np.array(action, np.float32))
+        moved = self.crowd.step(seats, rescale(actions, self.low, self.high))
+        self.observations[seats] = moved.observation
+        for seat in seats[not_finite(np.column_stack([moved.observation, moved.reward]))]:
+            where = f"seed {self.seeds[seat]}, step {len(self.trails[seat])} of episode {self.episodes[seat]}"
+            raise nonsense(self.task, where)
+        return moved
 
-    def _reset(self, seat: int) -> None:
-        self.trails[seat] = []
-        seed = episode_seed(self.seeds[seat], self.episodes[seat], self.streams[seat])
-        self.observations[seat] = self.envs[seat].reset(seed=seed)[0]
-        where = f"seed {self.seeds[seat]}, reset of episode {self.episodes[seat]}"
-        check_finite(self.task, where, self.observations[seat])
+    def _reset(self, seats: np.ndarray) -> None:
+        seeds = [episode_seed(self.seeds[seat], self.episodes[seat], self.streams[seat]) for seat in seats]
+        self.observations[seats] = self.crowd.reset(seats, np.array(seeds))
+        for seat in seats:
+            self.trails[seat] = []
+        for seat in seats[not_finite(self.observations[seats])]:
+            raise nonsense(self.task, f"seed {self.seeds[seat]}, reset of episode {self.episodes[seat]}")
 
-    def _replay(self, seat: int, place: Place) -> None:
-        self.episodes[seat] = place.episode
-        self._reset(seat)
-        for action in place.actions:
-            self.observations[seat] = self._advance(seat, action)[0]
+    def _replay(self, trails: Sequence[np.ndarray]) -> None:
+        """Take the actions of the environments' unfinished episodes again."""
+        for number in range(max(map(len, trails), default=0)):
+            seats = np.array([seat for seat, trail in enumerate(trails) if number < len(trail)])
+            self._advance(seats, np.array([trails[seat][number] for seat in seats]))
 
 
-def check_finite(task: Task, where: str, *numbers: Any) -> None:
-    """Stop at a number that is not finite, before it reaches a buffer or a report."""
-    if not all(np.all(np.isfinite(number)) for number in numbers):
-        raise TaskError(
-            f"Task '{task.name}' gave a number that is not finite ({where}); the last checkpoint is intact: mend the "
-            "environment and go on with --resume."
-        )
+def not_finite(numbers: np.ndarray) -> np.ndarray:
+    """The rows with a number that is not finite."""
+    return np.flatnonzero(~np.all(np.isfinite(numbers), axis=1))
+
+
+def nonsense(task: Task, where: str) -> TaskError:
+    """What to say of a number that is not finite, before it reaches a buffer or a report."""
+    return TaskError(
+        f"Task '{task.name}' gave a number that is not finite ({where}); the last checkpoint is intact: mend the "
+        "environment and go on with --resume."
+    )
 
 
 def rescale(action: np.ndarray, low: np.ndarray, high: np.ndarray) -> np.ndarray:

@@ -1,0 +1,140 @@
+"""Environments side by side: in processes of their own where cores are to spare, else here, one after another."""
+
+import os
+import pickle
+import subprocess
+import sys
+from collections.abc import Callable, Sequence
+from functools import cached_property
+from typing import Any
+
+import cloudpickle
+import gymnasium as gym
+import numpy as np
+
+from iadd_tr.tasks import envs
+from iadd_tr.tasks.envs import Envs, Moved
+
+RESERVED = 2  # cores for the program that trains
+
+
+class Crowd:
+    """Environments of one task by number; with `workers` processes, or as many as there are cores to spare."""
+
+    def __init__(self, make: Callable[[], gym.Env], count: int, workers: int | None = None):
+        self.make, self.count = make, count
+        groups = min(count, spare_cores() if workers is None else workers)
+        self.workers = hire(make, [len(range(group, count, groups)) for group in range(groups)]) if groups > 1 else []
+
+    @cached_property
+    def groups(self) -> Sequence["Worker | Here"]:
+        """Who steps which: environment n is the (n // G)th of group n % G."""
+        problems = [worker.reply()[1] for worker in self.workers]
+        if self.workers and not any(problems):
+            return self.workers
+        for worker in self.workers:
+            worker.close()
+        return [Here(self.make, self.count)]
+
+    def reset(self, seats: np.ndarray, seeds: np.ndarray) -> np.ndarray:
+        """Start episodes; where each begins."""
+        return self._gather(seats, self._ask("reset", seats, seeds))
+
+    def step(self, seats: np.ndarray, actions: np.ndarray) -> Moved:
+        """One step of each, with actions in the task's own units."""
+        answers = self._ask("step", seats, actions)
+        return Moved(*(self._gather(seats, column) for column in zip(*answers, strict=True)))
+
+    def close(self) -> None:
+        for group in self.groups:
+            group.close()
+
+    def _ask(self, name: str, seats: np.ndarray, values: np.ndarray) -> list[Any]:
+        """The answers of the groups that have some of these environments."""
+        asked = []
+        for group, places in zip(self.groups, self._places(seats), strict=True):
+            if places.size:
+                group.ask(name, seats[places] // len(self.groups), values[places])
+                asked.append(group)
+        return [group.answer() for group in asked]
+
+    def _places(self, seats: np.ndarray) -> list[np.ndarray]:
+        """Where in `seats` the environments of each group stand."""
+        owner = seats % len(self.groups)
+        return [np.flatnonzero(owner == group) for group in range(len(self.groups))]
+
+    def _gather(self, seats: np.ndarray, parts: Sequence[np.ndarray]) -> np.ndarray:
+        """The groups' rows in the order of `seats`."""
+        order = np.concatenate([places for places in self._places(seats) if places.size])
+        together = np.concatenate(parts)
+        return together[np.argsort(order)]
+
+
+class Here:
+    """Environments of this process."""
+
+    def __init__(self, make: Callable[[], gym.Env], count: int):
+        self.envs = Envs(make, count)
+
+    def ask(self, name: str, *arguments: Any) -> None:
+        self.result = getattr(self.envs, name)(*arguments)
+
+    def answer(self) -> Any:
+        return self.result
+
+    def close(self) -> None:
+        self.envs.close()
+
+
+class Worker:
+    """Environments of another process, which ends with this one."""
+
+    def __init__(self, make: bytes, count: int):
+        self.process = subprocess.Popen(
+            [sys.executable, "-P", envs.__file__],
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            env={**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)},
+        )
+        self.ask("make", make, count)
+
+    def ask(self, name: str, *arguments: Any) -> None:
+        """Begin; `answer` waits for the end."""
+        assert self.process.stdin is not None
+        pickle.dump((name, arguments), self.process.stdin, pickle.HIGHEST_PROTOCOL)
+        self.process.stdin.flush()
+
+    def reply(self) -> tuple[Any, str | None]:
+        """The answer, or what went wrong."""
+        assert self.process.stdout is not None
+        try:
+            return pickle.load(self.process.stdout)
+        except EOFError:
+            return None, f"The process of some environments has ended with code {self.process.wait()}."
+
+    def answer(self) -> Any:
+        answer, problem = self.reply()
+        if problem is not None:
+            raise RuntimeError(problem)
+        return answer
+
+    def close(self) -> None:
+        """End the process."""
+        for pipe in (self.process.stdin, self.process.stdout):
+            if pipe is not None:
+                pipe.close()
+        self.process.wait()
+
+
+def hire(make: Callable[[], gym.Env], sizes: Sequence[int]) -> list[Worker]:
+    """A worker for each number of environments; none where the factory cannot leave this process."""
+    try:
+        packed = cloudpickle.dumps(make)
+    except Exception:
+        return []
+    return [Worker(packed, size) for size in sizes]
+
+
+def spare_cores() -> int:
+    """How many cores the training program leaves."""
+    return max(len(os.sched_getaffinity(0)) - RESERVED, 0) if hasattr(os, "sched_getaffinity") else 0
