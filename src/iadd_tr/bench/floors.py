@@ -13,6 +13,7 @@ from iadd_tr.dynamics import ensemble
 from iadd_tr.experiment import Problem
 
 FLOAT = 4
+SERIES = 3
 
 
 class Rates(NamedTuple):
@@ -39,13 +40,15 @@ class Work(NamedTuple):
 
 
 def median_seconds(call: Callable[[], Any], repeats: int) -> float:
-    """The median time of a call, after one that may compile."""
+    """The time of a call among `repeats`, launched as training does, without waiting in between; median of three."""
     jax.block_until_ready(call())
     taken = []
-    for _ in range(repeats):
+    for _ in range(SERIES):
         start = time.perf_counter()
+        for _ in range(repeats - 1):
+            call()
         jax.block_until_ready(call())
-        taken.append(time.perf_counter() - start)
+        taken.append((time.perf_counter() - start) / repeats)
     return float(np.median(taken))
 
 

@@ -35,26 +35,25 @@ def peak_memory() -> float:
     return statistics.get("peak_bytes_in_use", float("nan")) / 2**30
 
 
-def updates(rates: Rates, runs: Sequence[int], repeats: int) -> list[Row]:
+def updates(rates: Rates, runs: int, repeats: int) -> list[Row]:
     """One update of the agents on Hopper, without and with TR."""
     collected = full.collect("hopper", 5000, 1)
     found = []
-    for count in runs:
-        for beta in (0.0, 1.0):
-            settings = full.preset("hopper", "mbpo", count, betas=(beta,), horizon=(1, 1, 0, 1), epochs=1)
-            batch = full.batch_of(settings)
-            state = full.fresh(batch, collected)
-            imagined = full.filled(state.imagined, collected)
-            agent = [state.agent]
+    for beta in (0.0, 1.0):
+        settings = full.preset("hopper", "mbpo", runs, betas=(beta,), horizon=(1, 1, 0, 1), epochs=1)
+        batch = full.batch_of(settings)
+        state = full.fresh(batch, collected)
+        imagined = full.filled(state.imagined, collected)
+        agent = [state.agent]
 
-            def improve(batch=batch, agent=agent, real=state.memory.real, imagined=imagined) -> Any:
-                agent[0] = batch(mbpo.IMPROVE, 0, agent[0], real, imagined)
-                return agent[0]
+        def improve(batch=batch, agent=agent, real=state.memory.real, imagined=imagined) -> Any:
+            agent[0] = batch(mbpo.IMPROVE, 0, agent[0], real, imagined)
+            return agent[0]
 
-            each = median_seconds(improve, repeats) / settings.loop.updates_per_step
-            floor = floors.update(batch.problem, beta > 0).times(count).seconds(rates)
-            label = f"{count} run{'s' * (count > 1)}, {'with' if beta else 'without'} TR"
-            found.append(row("update", label, each, floor, runs=count, beta=beta))
+        each = median_seconds(improve, repeats) / settings.loop.updates_per_step
+        floor = floors.update(batch.problem, beta > 0).times(runs).seconds(rates)
+        label = f"{runs} run{'s' * (runs > 1)}, {'with' if beta else 'without'} TR"
+        found.append(row("update", label, each, floor, runs=runs, beta=beta))
     return found
 
 

@@ -78,7 +78,7 @@ def plan(options: Bench) -> list[tuple[str, tuple[Any, ...]]]:
     """The parts asked for: their functions' names and arguments; each preset stands alone."""
     workers = os.cpu_count() or 1
     table: dict[str, list[tuple[str, tuple[Any, ...]]]] = {
-        "update": [("updates", ((count,), options.repeats)) for count in options.update_runs],
+        "update": [("updates", (count, options.repeats)) for count in options.update_runs],
         "step": [("gradient_steps", (options.runs, 20_000))],
         "fit": [("fits", (options.runs, options.rows, workers))],
         "rollout": [("rollouts", (options.runs, options.horizons, options.repeats))],
