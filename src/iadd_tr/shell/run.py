@@ -1,10 +1,11 @@
 """Training with a run folder, a progress bar and checkpoints."""
 
+import math
 from pathlib import Path
 
 import jax
 
-from iadd_tr.experiment import Batch, Problem
+from iadd_tr.experiment import Problem, over_runs, rows, traced
 from iadd_tr.settings import Settings
 from iadd_tr.shell import checkpoint, config
 from iadd_tr.shell.errors import UserError
@@ -41,10 +42,11 @@ def resume(settings: Settings, folder: Path, wandb: bool = False) -> Path:
 
 def restore(problem: Problem, folder: Path) -> Start | None:
     """A folder's last checkpoint, if it has one."""
-    batch = Batch(problem)
-    template = jax.eval_shape(batch.program(algorithm_of(problem.settings).INIT), batch.run)[0]
-    batch.host.close()
-    return checkpoint.load(folder, config.fingerprint(problem.settings), template, len(batch.host.seeds))
+    settings = problem.settings
+    table, init = rows(settings), algorithm_of(settings).INIT
+    template = jax.eval_shape(over_runs(problem, init, None), traced(settings, table))[0]
+    environments = len(table) * math.prod(settings.seats)
+    return checkpoint.load(folder, config.fingerprint(settings), template, environments)
 
 
 def _train(problem: Problem, folder: Path, begin: Start | None, wandb: bool) -> Path:
