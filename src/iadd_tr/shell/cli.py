@@ -132,7 +132,7 @@ def evaluate(arguments: list[str]) -> None:
         player = Player(options.run)
     except TaskError as error:  # MuJoCo looks for its renderer when it is imported
         raise no_renderer(str(error)) if options.video and os.environ.get("MUJOCO_GL") else error from None
-    rows = player.batch.rows
+    rows = player.rows
     if not 0 <= options.video_run < len(rows):
         raise UserError(f"--video-run must lie between 0 and {len(rows) - 1}.")
     print(f"{options.run}, after {player.epoch} epochs, {options.episodes} episodes each")

@@ -3,6 +3,7 @@
 import os
 import sys
 import warnings
+from contextlib import closing
 from pathlib import Path
 
 import gymnasium as gym
@@ -10,7 +11,7 @@ import jax
 import numpy as np
 
 from iadd_tr.evaluate import Evaluator
-from iadd_tr.experiment import Batch, Problem
+from iadd_tr.experiment import Problem, over_runs, rows, traced
 from iadd_tr.shell import config
 from iadd_tr.shell.errors import UserError
 from iadd_tr.shell.run import restore
@@ -31,18 +32,20 @@ class Player:
         if start is None:
             raise UserError(f"'{folder}' has no checkpoint yet; wait for its first epoch to end.")
         self.epoch = start.epoch
-        self.batch = Batch(self.problem)
-        self.algorithm = algorithm_of(settings)
-        self.policy = jax.device_put(self.algorithm.acting(start.state))
+        self.rows = rows(settings)
+        self.run = traced(settings, self.rows)
+        algorithm = algorithm_of(settings)
+        self.mode = over_runs(self.problem, algorithm.MODE, None)
+        self.policy = jax.device_put(algorithm.acting(start.state))
 
     def act(self, observation: np.ndarray) -> np.ndarray:
         """Deterministic actions [R, E, A]."""
-        return np.asarray(self.batch(self.algorithm.MODE, self.policy, observation))
+        return np.asarray(self.mode(self.run, self.policy, observation)[0])
 
     def returns(self, episodes: int) -> np.ndarray:
         """Returns [R, episodes]."""
-        seeds = [row.seed for row in self.batch.rows]
-        return Evaluator(self.problem.task, seeds, episodes).returns(self.act, EVALUATION_STREAM)
+        with closing(Evaluator(self.problem.task, [row.seed for row in self.rows], episodes)) as evaluator:
+            return evaluator.returns(self.act, EVALUATION_STREAM)
 
     def video(self, path: Path, run: int) -> float:
         """Record one episode of one run, and return what it earned."""
@@ -50,12 +53,12 @@ class Player:
 
         task = self.problem.task
         low, high = np.asarray(task.low), np.asarray(task.high)
-        env, observation = _on_stage(task, episode_seed(self.batch.rows[run].seed, EVALUATION_STREAM, EVALUATION))
+        env, observation = _on_stage(task, episode_seed(self.rows[run].seed, EVALUATION_STREAM, EVALUATION))
         total, done = 0.0, False
         warnings.filterwarnings("ignore", message=".*os.fork.*")  # the encoder's own process, before any frame
         with imageio.get_writer(path, fps=int(env.metadata.get("render_fps", 30)), macro_block_size=8) as writer:
             while not done:
-                everyone = np.broadcast_to(observation, (len(self.batch.rows), 1, observation.size))
+                everyone = np.broadcast_to(observation, (len(self.rows), 1, observation.size))
                 action = self.act(np.asarray(everyone, np.float32))[run, 0]
                 observation, reward, ended, cut, _ = env.step(rescale(action, low, high))
                 writer.append_data(np.asarray(env.render()))  # pyright: ignore
