@@ -1,5 +1,7 @@
 """One fit is one program: epochs of bootstrapped minibatches with early stopping on a shared holdout."""
 
+from functools import partial
+
 import equinox as eqx
 import jax
 import jax.numpy as jnp
@@ -90,45 +92,47 @@ def fit(
     boot = bootstrap(boot_key, split, model.members)
     training = pace - holdout_count(pace)
     steps = jnp.maximum((training + model.fit_batch - 1) // model.fit_batch, 1)
-
-    def epoch(progress: Progress, data: Data) -> Progress:
-        order_key, batch_key = jax.random.split(jax.random.fold_in(data.key, progress.epoch))
-        order = shuffle_live(order_key, data.split.order.size, data.split.train)
-
-        def step(i: Int[Array, ""], carry: Trained) -> Trained:
-            position = order[(i * model.fit_batch + jnp.arange(model.fit_batch)) % data.split.train]
-            row_key, noise_key = jax.random.split(jax.random.fold_in(batch_key, i))
-            rows = minibatch(row_key, data.rows, data.boot[:, position], data.extra)
-            return gradient_step(noise_key, *carry, data.scale, rows, data.rate, ensemble.noise_width, learn_ending)
-
-        parameters, optimiser = in_pairs(data.steps, step, (progress.parameters, progress.optimiser))
-        error = holdout_error(parameters, data.scale, data.rows, data.split, data.pace, ensemble.noise_width)
-        improved = error < 0.99 * progress.best_error
-        return Progress(
-            parameters,
-            optimiser,
-            ensembles.choose(improved, parameters, progress.best),
-            jnp.where(improved, error, progress.best_error),
-            jnp.where(jnp.any(improved), 0, progress.stale + 1),
-            progress.epoch + 1,
-        )
-
-    def going(progress: Progress) -> Bool[Array, ""]:
-        return (progress.stale <= model.patience) & (progress.epoch < model.fit_epochs)
-
-    start = Progress(
-        ensemble.parameters,
-        ensemble.optimiser,
-        ensemble.parameters,
-        jnp.full(model.members, jnp.inf),
-        jnp.zeros((), int),
-        jnp.zeros((), int),
-    )
     data = Data(epoch_key, buffer.rows, split, boot, scale, rate, steps, pace, extra)
-    end = while_going(going, epoch, start, data)
+    one_epoch = partial(epoch, batch=model.fit_batch, noise_width=ensemble.noise_width, learn_ending=learn_ending)
+    end = while_going(partial(going, model=model), one_epoch, begin(ensemble), data)
     elites = jnp.argsort(end.best_error)[: model.elites]
     info = Info(end.epoch, jnp.mean(end.best_error[elites]))
     return Ensemble(end.best, end.optimiser, scale, elites, ensemble.noise_width), info
+
+
+def begin(ensemble: Ensemble) -> Progress:
+    """Before the first epoch: no error has been seen."""
+    unknown, zero = jnp.full(ensemble.parameters.count, jnp.inf), jnp.zeros((), int)
+    return Progress(ensemble.parameters, ensemble.optimiser, ensemble.parameters, unknown, zero, zero)
+
+
+def going(progress: Progress, model: Model) -> Bool[Array, ""]:
+    """Whether some member improved in the last epochs, and the cap is not reached."""
+    return (progress.stale <= model.patience) & (progress.epoch < model.fit_epochs)
+
+
+def epoch(progress: Progress, data: Data, batch: int, noise_width: int, learn_ending: bool) -> Progress:
+    """All training rows once in minibatches; members that improve on the holdout by a hundredth are kept."""
+    order_key, batch_key = jax.random.split(jax.random.fold_in(data.key, progress.epoch))
+    order = shuffle_live(order_key, data.split.order.size, data.split.train)
+
+    def step(i: Int[Array, ""], carry: Trained) -> Trained:
+        position = order[(i * batch + jnp.arange(batch)) % data.split.train]
+        row_key, noise_key = jax.random.split(jax.random.fold_in(batch_key, i))
+        rows = minibatch(row_key, data.rows, data.boot[:, position], data.extra)
+        return gradient_step(noise_key, *carry, data.scale, rows, data.rate, noise_width, learn_ending)
+
+    parameters, optimiser = in_pairs(data.steps, step, (progress.parameters, progress.optimiser))
+    error = holdout_error(parameters, data.scale, data.rows, data.split, data.pace, noise_width)
+    improved = error < 0.99 * progress.best_error
+    return Progress(
+        parameters,
+        optimiser,
+        ensembles.choose(improved, parameters, progress.best),
+        jnp.where(improved, error, progress.best_error),
+        jnp.where(jnp.any(improved), 0, progress.stale + 1),
+        progress.epoch + 1,
+    )
 
 
 def split_rows(key: PRNGKey, buffer: Replay, pace: Int[Array, ""]) -> Split:
