@@ -5,6 +5,7 @@ import math
 import time
 from collections import defaultdict, deque
 from collections.abc import Callable, Sequence
+from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass
 from typing import Any
 
@@ -99,14 +100,17 @@ class Batch:
         self.infos: dict[str, list[Any]] = defaultdict(list)
         self.on_step: Callable[[], None] = lambda: None
         self._pending: deque[tuple[str, Any]] = deque()
+        self._compilers = ThreadPoolExecutor()
+        self._compiling: dict[Stage, Future] = {}
 
     def __call__(self, stage: Stage, *arguments: Any) -> Any:
         """Launch a stage; its info is kept for the epoch's report."""
         if stage.wait:
             self.settle()
         start = time.perf_counter()
-        shared = [np.int32(value) for value in arguments[: stage.shared]]
-        output, info = self.program(stage)(*shared, self.run, *arguments[stage.shared :])
+        if stage in self._compiling:
+            self._compiling.pop(stage).result()
+        output, info = self.program(stage)(*self._given(stage, arguments))
         if stage.wait:
             jax.block_until_ready(output)
         elif info is not None:  # small, and ready when the output is
@@ -115,6 +119,16 @@ class Batch:
             self.infos[stage.name].append(info)
         self.seconds[stage.name] += time.perf_counter() - start
         return output
+
+    def prepare(self, stage: Stage, *arguments: Any) -> None:
+        """Begin to compile a stage for such arguments; its first call waits for the end."""
+        lowered = self.program(stage).lower(*self._given(stage, arguments))
+        self._compiling[stage] = self._compilers.submit(lowered.compile)
+
+    def _given(self, stage: Stage, arguments: Sequence[Any]) -> list[Any]:
+        """A program's arguments."""
+        shared = [np.int32(value) for value in arguments[: stage.shared]]
+        return [*shared, self.run, *arguments[stage.shared :]]
 
     def settle(self, leave: int = 0) -> None:
         """Wait for the updates under way, but for the last so many, and count the wait as theirs."""

@@ -76,6 +76,25 @@ def test_each_stage_compiles_once():
     assert len(batch.programs) == len(stages)
 
 
+def test_a_stage_compiled_ahead_is_not_compiled_again():
+    batch = Batch(problem("probe:drift", "mbpo", runs=2, epochs=2))
+    state = mbpo.begin(batch)
+    assert set(batch._compiling) == {mbpo.FIT, mbpo.IMPROVE, mbpo.IMAGINE, collect.ACT}
+    for work in batch._compiling.values():
+        work.result()
+    compiled = []
+    jax.monitoring.register_event_duration_secs_listener(
+        lambda event, _, **__: compiled.append(event) if "backend_compile" in event else None
+    )
+    batch(mbpo.FIT, 0, 40, state.models, state.memory)
+    agent = batch(mbpo.IMPROVE, 0, state.agent, state.memory.real, state.imagined)
+    ahead = len(compiled)
+    batch(collect.MODE, agent.actor.value, batch.observations[:, None])
+    jax.monitoring.clear_event_listeners()
+    assert ahead == 0
+    assert len(compiled) == 1
+
+
 def test_memory_does_not_grow_from_epoch_to_epoch():
     setting = problem("probe:drift", "iadd-tr", epochs=5, horizon=(1, 3, 0, 4))
     live = []

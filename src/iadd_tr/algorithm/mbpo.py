@@ -51,8 +51,23 @@ def epoch(batch: Batch, state: State, number: int) -> State:
 
 
 def begin(batch: Batch) -> State:
-    """Fresh states, and a warm-up of uniform actions."""
-    return collect.warm_up(batch, batch(INIT))
+    """Fresh states, and a warm-up of uniform actions while the loop's stages are compiled."""
+    return collect.warm_up(batch, prepare(batch, batch(INIT)))
+
+
+def go_on(batch: Batch, state: State) -> State:
+    """The state of a checkpoint, with room for the epochs asked for now."""
+    return prepare(batch, collect.go_on(batch, state))
+
+
+def prepare(batch: Batch, state: State) -> State:
+    """Let the stages of an epoch be compiled side by side; the state is what they will be called with."""
+    actor, real = state.agent.actor.value, state.memory.real
+    batch.prepare(FIT, 0, 0, state.models, state.memory)
+    batch.prepare(IMPROVE, 0, state.agent, real, state.imagined)
+    batch.prepare(IMAGINE, 0, 0, 0, actor, state.models.main, real, state.imagined)
+    batch.prepare(ACT, 0, actor, batch.observations)
+    return state
 
 
 def init(problem: Problem, run: Run) -> tuple[State, None]:
@@ -134,4 +149,4 @@ FIT = Stage("fit", fit_models, shared=2, donate=(0,))
 IMAGINE = Stage("rollout", imagine, shared=3, donate=(3,))
 IMPROVE = Stage("update", improve, shared=1, donate=(0,), wait=False)
 MODE = collect.MODE
-go_on, acting = collect.go_on, collect.acting
+acting = collect.acting
