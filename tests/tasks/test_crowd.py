@@ -1,4 +1,5 @@
 import os
+import signal
 import subprocess
 import sys
 import threading
@@ -52,6 +53,13 @@ def test_environments_live_in_processes_of_their_own_and_answer_in_the_order_ask
     assert len(set(pids)) == 3
     assert os.getpid() not in pids
     assert started[:, 0].tolist() == pids[[4, 0, 2]].tolist()
+
+
+def test_an_interrupt_at_the_keyboard_is_left_to_the_program(crowd):
+    crowd.reset(np.arange(5), np.arange(5))
+    for worker in crowd.groups:
+        worker.process.send_signal(signal.SIGINT)
+    assert crowd.reset(np.arange(5), np.arange(5))[:, 1].tolist() == [0, 1, 2, 3, 4]
 
 
 def test_what_goes_wrong_in_a_worker_is_told_here(crowd):

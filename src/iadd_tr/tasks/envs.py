@@ -2,6 +2,7 @@
 
 import os
 import pickle
+import signal
 import sys
 import traceback
 from collections.abc import Callable
@@ -42,6 +43,7 @@ class Envs:
 
 def serve() -> None:
     """Make environments and call them, message by message; whatever they print goes to standard error."""
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # an interrupted program ends its workers itself
     questions, answers = sys.stdin.buffer, os.fdopen(os.dup(1), "wb")
     os.dup2(2, 1)
     envs: Any = None
