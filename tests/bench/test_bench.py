@@ -116,3 +116,23 @@ def test_the_plan_follows_the_options_and_a_line_is_written_in_readable_units():
     line = {"part": "fit", "what": "x", "milliseconds": 1234.0, "floor": 0.5, "ratio": 2468.0, "peak_gib": float("nan")}
     assert bench.describe(line) == ("fit", "x", "1.23 s", "0.5 ms", "2468.00", "")
     assert bench.duration(1.2e6) == "20.0 min"
+
+
+def test_on_a_cpu_less_is_measured_unless_it_is_asked_for():
+    assert bench.for_device(bench.Bench(), "NVIDIA H200") == bench.Bench()
+    assert bench.for_device(bench.Bench(), "cpu") == bench.CPU
+    asked = bench.for_device(bench.Bench(runs=3, parts=("epoch",)), "cpu")
+    assert (asked.runs, asked.parts, asked.rows) == (3, ("epoch",), bench.CPU.rows)
+
+
+@pytest.mark.parametrize(("seconds", "calls"), [(0.01, 2 + 3 * 4), (2.0, 2 + 3)])
+def test_a_call_is_timed_in_series_and_a_long_one_alone(monkeypatch, seconds, calls):
+    clock, made = [0.0], []
+
+    def call():
+        made.append(1)
+        clock[0] += seconds
+
+    monkeypatch.setattr(floors.time, "perf_counter", lambda: clock[0])
+    assert floors.median_seconds(call, 4) == pytest.approx(seconds)
+    assert len(made) == calls

@@ -40,16 +40,21 @@ class Work(NamedTuple):
 
 
 def median_seconds(call: Callable[[], Any], repeats: int) -> float:
-    """The time of a call among `repeats`, launched as training does, without waiting in between; median of three."""
+    """The time of a call among `repeats`, launched as training does, without waiting in between: the median of three
+    such series. A call of a second or more stands for a series."""
     jax.block_until_ready(call())
-    taken = []
-    for _ in range(SERIES):
-        start = time.perf_counter()
-        for _ in range(repeats - 1):
-            call()
-        jax.block_until_ready(call())
-        taken.append((time.perf_counter() - start) / repeats)
-    return float(np.median(taken))
+    if series(call, 1) >= 1.0:
+        repeats = 1
+    return float(np.median([series(call, repeats) for _ in range(SERIES)]))
+
+
+def series(call: Callable[[], Any], repeats: int) -> float:
+    """Seconds per call."""
+    start = time.perf_counter()
+    for _ in range(repeats - 1):
+        call()
+    jax.block_until_ready(call())
+    return (time.perf_counter() - start) / repeats
 
 
 def measure() -> Rates:
