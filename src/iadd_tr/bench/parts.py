@@ -29,6 +29,11 @@ def row(part: str, what: str, seconds: float, floor: float, **more: Any) -> Row:
     }  # fmt: skip
 
 
+def several(runs: int) -> str:
+    """How many runs, for people."""
+    return "1 run" if runs == 1 else f"{runs} runs"
+
+
 def peak_memory() -> float:
     """GiB that this process has held on the device at most; nothing where the device does not say."""
     statistics = jax.local_devices()[0].memory_stats() or {}
@@ -52,7 +57,7 @@ def updates(rates: Rates, runs: int, repeats: int) -> list[Row]:
 
         each = median_seconds(improve, repeats) / settings.loop.updates_per_step
         floor = floors.update(batch.problem, beta > 0).times(runs).seconds(rates)
-        label = f"{runs} run{'s' * (runs > 1)}, {'with' if beta else 'without'} TR"
+        label = f"{several(runs)}, {'with' if beta else 'without'} TR"
         found.append(row("update", label, each, floor, runs=runs, beta=beta))
     return found
 
@@ -90,7 +95,7 @@ def gradient_steps(rates: Rates, runs: int, rows: int) -> list[Row]:
         _, seconds, _ = timed_fit(batch, FIT_MAIN, rows, models, state.memory)
         each = seconds / STEP_EPOCHS / steps_per_epoch(batch.problem, rows)
         floor = floors.gradient_step(batch.problem).times(runs).seconds(rates)
-        found.append(row("gradient step", f"{runs} runs, {name}", each, floor, runs=runs, member=name))
+        found.append(row("gradient step", f"{several(runs)}, {name}", each, floor, runs=runs, member=name))
     return found
 
 
@@ -112,7 +117,7 @@ def fits(rates: Rates, runs: int, sizes: Sequence[int], workers: int) -> list[Ro
         per_run = np.asarray(info.epochs)
         steps = float(per_run.sum()) * steps_per_epoch(batch.problem, size)
         floor = floors.gradient_step(batch.problem).times(steps).seconds(rates)
-        what = f"{runs} runs, {size} rows"
+        what = f"{several(runs)}, {size} rows"
         found.append(row("fit", what, seconds, floor, rows=size, fit_epochs=per_run.tolist()))
     return found
 
@@ -133,7 +138,7 @@ def rollouts(rates: Rates, runs: int, horizons: Sequence[int], repeats: int) -> 
         seconds = median_seconds(imagine, repeats)
         rows = runs * horizon * rollouts_per_fit(settings.loop, settings.model)
         floor = floors.imagined_row(batch.problem).times(rows).seconds(rates)
-        what = f"{runs} runs, horizon {horizon}"
+        what = f"{several(runs)}, horizon {horizon}"
         found.append(row("rollout", what, seconds, floor, rows_per_second=rows / seconds))
     return found
 
@@ -148,7 +153,7 @@ def epochs(rates: Rates, task: str, runs: int, blocks: int, workers: int) -> lis
     begin, middle, end = (line["milliseconds"] for line in found)
     floor = np.trapezoid([line["floor"] for line in found], [0.0, 0.5, 1.0])
     total = settings.loop.epochs * np.trapezoid([begin, middle, end], [0.0, 0.5, 1.0])
-    what = f"{task}, {runs} runs, all {last + 1} epochs"
+    what = f"{task}, {several(runs)}, all {last + 1} epochs"
     whole = row("preset", what, total / 1e3, settings.loop.epochs * floor / 1e3)
     return [*found, {**whole, "task": task, "end_over_beginning": end / begin}]
 
@@ -168,7 +173,7 @@ def epoch(rates: Rates, batch: full.Part, number: int, collected: Any, blocks: i
     share = len(batch.steps(number)) / loop.epoch_length
     stages = {name: value / share for name, value in parts.items()}
     stages["evaluation"] = EPISODE * (stages["environment"] / loop.epoch_length + mode_seconds(batch, state))
-    what = f"{batch.problem.settings.task}, {len(batch.rows)} runs, epoch {number + 1}"
+    what = f"{batch.problem.settings.task}, {several(len(batch.rows))}, epoch {number + 1}"
     floor = work(batch, number, [info["epochs"] for info in infos["fit"]]).seconds(rates)
     return row("epoch", what, seconds / share + stages["evaluation"], floor, stages=stages)
 
