@@ -85,6 +85,8 @@ PLAIN: dict[str, Design] = {
     "monolith-skip": Design({"skip": True}, algo="mbpo", rows="all"),
     "layer-norm": Design({"layer_norm": True}),
     "monolith-layer-norm": Design({"layer_norm": True}, algo="mbpo", rows="all"),
+    "skip-layer-norm": Design({"skip": True, "layer_norm": True}),
+    "monolith-skip-layer-norm": Design({"skip": True, "layer_norm": True}, algo="mbpo", rows="all"),
     "learned-gain": Design({"learned_gain": True}),
     "raw-intermediate": Design({"standardise": False}),
     "decay-10+1": Design({"stage_decay": (10.0, 1.0)}),
