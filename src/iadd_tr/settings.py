@@ -215,6 +215,12 @@ def override(settings: Settings, **changes: Any) -> Settings:
     return replace(settings, **{name: value for name, value in changes.items() if name not in owners})
 
 
+def unless_asked(options: Any, **changes: Any) -> Any:
+    """Options with some fields changed, wherever these hold nothing else than their defaults."""
+    default = type(options)()
+    return replace(options, **{k: v for k, v in changes.items() if getattr(options, k) == getattr(default, k)})
+
+
 def rollout_length(loop: Loop, epoch: int) -> int:
     """The thresholded linear schedule of Appendix A."""
     x, y, a, b = loop.horizon

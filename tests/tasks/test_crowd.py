@@ -35,8 +35,15 @@ class Teller(gym.Env):
 
 
 @pytest.fixture
-def crowd():
-    crowd = Crowd(Teller, 5, workers=3)
+def spare(monkeypatch):
+    """Sets how many cores are to spare."""
+    return lambda count: monkeypatch.setattr("iadd_tr.tasks.crowd.spare_cores", lambda: count)
+
+
+@pytest.fixture
+def crowd(spare):
+    spare(3)
+    crowd = Crowd(Teller, 5)
     yield crowd
     crowd.close()
 
@@ -70,7 +77,8 @@ def test_what_goes_wrong_in_a_worker_is_told_here(crowd):
         crowd.step(np.array([2]), np.array([[1.0]]))
 
 
-def test_a_factory_that_cannot_leave_this_process_is_used_here():
+def test_a_factory_that_cannot_leave_this_process_is_used_here(spare):
+    spare(2)
     lock, here = threading.Lock(), os.getpid()
 
     def held():
@@ -81,24 +89,26 @@ def test_a_factory_that_cannot_leave_this_process_is_used_here():
         return Teller()
 
     for make in (held, homely):
-        crowd = Crowd(make, 4, workers=2)
+        crowd = Crowd(make, 4)
         assert [type(group) for group in crowd.groups] == [Here]
         assert crowd.reset(np.array([3, 1]), np.array([8, 9])).tolist() == [[here, 8], [here, 9]]
         crowd.close()
 
 
-def test_one_worker_is_no_worker():
-    for count, workers in ((1, 4), (4, 1), (4, 0)):
-        assert [type(group) for group in Crowd(Teller, count, workers).groups] == [Here]
+def test_one_worker_is_no_worker(spare):
+    for count, cores in ((1, 4), (4, 1), (4, 0)):
+        spare(cores)
+        assert [type(group) for group in Crowd(Teller, count).groups] == [Here]
 
 
 def test_the_factories_of_presets_can_leave_the_process():
     """In a process without the shape checks of the tests, whose wrappers cannot be packed."""
     script = """if True:
         from iadd_tr import resolve
-        from iadd_tr.tasks.crowd import Crowd
+        from iadd_tr.tasks import crowd as crowds
+        crowds.spare_cores = lambda: 2
         for name in ("hopper", "gym:Pendulum-v1", "probe:drift"):
-            crowd = Crowd(resolve(name).make, 2, workers=2)
+            crowd = crowds.Crowd(resolve(name).make, 2)
             print(*(type(group).__name__ for group in crowd.groups))
             crowd.close()
         """
@@ -110,9 +120,11 @@ def hopper() -> Task:
     return replace(resolve("hopper"), make=partial(gym.make, "Hopper-v5"))
 
 
-def test_a_host_with_workers_is_the_host_without():
+def test_a_host_with_workers_is_the_host_without(spare):
     task, seeds = hopper(), [3, 4, 5]
-    one, other = Host(task, seeds), Host(task, seeds, workers=2)
+    one = Host(task, seeds)
+    spare(2)
+    other = Host(task, seeds)
     assert (len(one.crowd.groups), len(other.crowd.groups)) == (1, 2)
     random, ends = np.random.default_rng(0), 0
     for _ in range(60):
@@ -124,16 +136,17 @@ def test_a_host_with_workers_is_the_host_without():
         np.testing.assert_array_equal(one.observations, other.observations)
         ends += ours.last.sum()
     assert ends > 0
-    again = Host(task, seeds, other.places(), workers=3)
+    spare(3)
+    again = Host(task, seeds, other.places())
     np.testing.assert_array_equal(again.observations, one.observations)
     for host in (one, other, again):
         host.close()
 
 
-def test_an_evaluation_with_workers_is_the_one_without(monkeypatch):
+def test_an_evaluation_with_workers_is_the_one_without(spare):
     task = hopper()
     plain = Evaluator(task, [1, 2], 2)
-    monkeypatch.setattr("iadd_tr.tasks.crowd.spare_cores", lambda: 3)
+    spare(3)
     spread = Evaluator(task, [1, 2], 2)
     assert len(spread.crowd.groups) == 3
 

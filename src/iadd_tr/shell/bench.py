@@ -7,11 +7,12 @@ import tempfile
 import time
 from collections.abc import Callable, Sequence
 from concurrent.futures import ProcessPoolExecutor
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from datetime import date
 from pathlib import Path
 from typing import Any, Literal
 
+from iadd_tr.settings import override, unless_asked
 from iadd_tr.shell.errors import UserError, require
 from iadd_tr.shell.output import progress, show
 
@@ -86,11 +87,7 @@ def bench(options: Bench) -> None:
 
 def for_device(options: Bench, device: str) -> Bench:
     """On a CPU less is measured wherever nothing else than the defaults is asked for."""
-    if device != "cpu":
-        return options
-    default = Bench()
-    asked = {name: value for name, value in vars(options).items() if value != getattr(default, name)}
-    return replace(CPU, **asked)
+    return unless_asked(options, **vars(CPU)) if device == "cpu" else options
 
 
 def plan(options: Bench) -> list[tuple[str, tuple[Any, ...]]]:
@@ -142,7 +139,6 @@ def starts(runs: int) -> list[dict[str, Any]]:
 def first_step(runs: int, cache: str) -> float:
     """When the first epoch of Hopper is under way: its first step is taken after a fit that is cut short."""
     from iadd_tr.experiment import Problem
-    from iadd_tr.settings import override
     from iadd_tr.shell.cli import cache_compilations
     from iadd_tr.tasks import presets
     from iadd_tr.tasks.task import resolve

@@ -8,7 +8,7 @@ import jax
 import jax.numpy as jnp
 
 from iadd_tr.dynamics import monolith, stages
-from iadd_tr.settings import Algorithm, Model
+from iadd_tr.settings import Algorithm, Model, unless_asked
 
 
 @dataclass(frozen=True)
@@ -114,8 +114,7 @@ def base_of(name: str) -> str:
 
 def quick(study: Study) -> Study:
     """The study made small wherever it says nothing else than the defaults."""
-    default = Study()
-    return replace(study, **{k: v for k, v in QUICK.items() if getattr(study, k) == getattr(default, k)})
+    return unless_asked(study, **QUICK)
 
 
 def sized(design: Design, base: Model, observations: int, actions: int) -> Model:

@@ -6,24 +6,33 @@ import subprocess
 import sys
 from collections.abc import Callable, Sequence
 from functools import cached_property
-from typing import Any
+from typing import Any, NamedTuple
 
 import cloudpickle
 import gymnasium as gym
 import numpy as np
 
 from iadd_tr.tasks import envs
-from iadd_tr.tasks.envs import Envs, Moved
+from iadd_tr.tasks.envs import Envs
 
 RESERVED = 2  # cores for the program that trains
 
 
-class Crowd:
-    """Environments of one task by number; with `workers` processes, or as many as there are cores to spare."""
+class Moved(NamedTuple):
+    """What a step of several environments led to, a row for each."""
 
-    def __init__(self, make: Callable[[], gym.Env], count: int, workers: int | None = None):
+    observation: np.ndarray
+    reward: np.ndarray
+    ended: np.ndarray
+    cut: np.ndarray
+
+
+class Crowd:
+    """Environments of one task by number, in as many groups as there are cores to spare for."""
+
+    def __init__(self, make: Callable[[], gym.Env], count: int):
         self.make, self.count = make, count
-        groups = min(count, spare_cores() if workers is None else workers)
+        groups = min(count, spare_cores())
         self.workers = hire(make, [len(range(group, count, groups)) for group in range(groups)]) if groups > 1 else []
 
     @cached_property
@@ -38,36 +47,26 @@ class Crowd:
 
     def reset(self, seats: np.ndarray, seeds: np.ndarray) -> np.ndarray:
         """Start episodes; where each begins."""
-        return self._gather(seats, self._ask("reset", seats, seeds))
+        return self._ask("reset", seats, seeds)[0]
 
     def step(self, seats: np.ndarray, actions: np.ndarray) -> Moved:
         """One step of each, with actions in the task's own units."""
-        answers = self._ask("step", seats, actions)
-        return Moved(*(self._gather(seats, column) for column in zip(*answers, strict=True)))
+        return Moved(*self._ask("step", seats, actions))
 
     def close(self) -> None:
         for group in self.groups:
             group.close()
 
-    def _ask(self, name: str, seats: np.ndarray, values: np.ndarray) -> list[Any]:
-        """The answers of the groups that have some of these environments."""
-        asked = []
-        for group, places in zip(self.groups, self._places(seats), strict=True):
-            if places.size:
-                group.ask(name, seats[places] // len(self.groups), values[places])
-                asked.append(group)
-        return [group.answer() for group in asked]
-
-    def _places(self, seats: np.ndarray) -> list[np.ndarray]:
-        """Where in `seats` the environments of each group stand."""
-        owner = seats % len(self.groups)
-        return [np.flatnonzero(owner == group) for group in range(len(self.groups))]
-
-    def _gather(self, seats: np.ndarray, parts: Sequence[np.ndarray]) -> np.ndarray:
-        """The groups' rows in the order of `seats`."""
-        order = np.concatenate([places for places in self._places(seats) if places.size])
-        together = np.concatenate(parts)
-        return together[np.argsort(order)]
+    def _ask(self, name: str, seats: np.ndarray, values: np.ndarray) -> list[np.ndarray]:
+        """The columns of all groups' answers, their rows in the order of `seats`."""
+        inner, owner = np.divmod(seats, len(self.groups))
+        parts = [(group, np.flatnonzero(owner == number)) for number, group in enumerate(self.groups)]
+        parts = [(group, places) for group, places in parts if places.size]
+        for group, places in parts:
+            group.ask(name, inner[places], values[places])
+        answers = [group.answer() for group, _ in parts]
+        order = np.argsort(np.concatenate([places for _, places in parts]))
+        return [np.concatenate(column)[order] for column in zip(*answers, strict=True)]
 
 
 class Here:

@@ -6,35 +6,27 @@ import signal
 import sys
 import traceback
 from collections.abc import Callable
-from typing import Any, NamedTuple
+from typing import Any
 
 import gymnasium as gym
 import numpy as np
 
 
-class Moved(NamedTuple):
-    """What a step of several environments led to, a row for each."""
-
-    observation: np.ndarray
-    reward: np.ndarray
-    ended: np.ndarray
-    cut: np.ndarray
-
-
 class Envs:
-    """Some environments of one task, by number."""
+    """Some environments of one task, by number; they answer in columns, a row for each environment asked."""
 
     def __init__(self, make: Callable[[], gym.Env], count: int):
         self.envs = [make() for _ in range(count)]
 
-    def reset(self, seats: np.ndarray, seeds: np.ndarray) -> np.ndarray:
-        """Start episodes; where each begins."""
-        return np.array([self.envs[seat].reset(seed=int(seed))[0] for seat, seed in zip(seats, seeds, strict=True)])
+    def reset(self, seats: np.ndarray, seeds: np.ndarray) -> tuple[np.ndarray]:
+        """Start episodes: observations."""
+        begun = [self.envs[seat].reset(seed=int(seed))[0] for seat, seed in zip(seats, seeds, strict=True)]
+        return (np.array(begun),)
 
-    def step(self, seats: np.ndarray, actions: np.ndarray) -> Moved:
-        """One step of each, with actions in the task's own units."""
+    def step(self, seats: np.ndarray, actions: np.ndarray) -> tuple[np.ndarray, ...]:
+        """One step of each, with actions in the task's own units: observations, rewards, true ends, time limits."""
         results = [self.envs[seat].step(action)[:4] for seat, action in zip(seats, actions, strict=True)]
-        return Moved(*(np.array(column) for column in zip(*results, strict=True)))
+        return tuple(np.array(column) for column in zip(*results, strict=True))
 
     def close(self) -> None:
         for env in self.envs:
@@ -60,7 +52,6 @@ def serve() -> None:
                 answer = getattr(envs, name)(*arguments)
         except Exception:
             problem = traceback.format_exc()
-        answer = tuple(answer) if isinstance(answer, Moved) else answer
         pickle.dump((answer, problem), answers, pickle.HIGHEST_PROTOCOL)
         answers.flush()
 

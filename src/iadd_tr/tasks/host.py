@@ -5,8 +5,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from iadd_tr.tasks.crowd import Crowd
-from iadd_tr.tasks.envs import Moved
+from iadd_tr.tasks.crowd import Crowd, Moved
 from iadd_tr.tasks.task import Task, TaskError
 from iadd_tr.types import Step
 
@@ -24,19 +23,12 @@ class Place:
 class Host:
     """Each run's environments; every reset is seeded, so an environment's state is its episode and its actions."""
 
-    def __init__(
-        self,
-        task: Task,
-        seeds: Sequence[int],
-        places: Sequence[Place] | None = None,
-        environments: int = 1,
-        workers: int | None = None,
-    ):
+    def __init__(self, task: Task, seeds: Sequence[int], places: Sequence[Place] | None = None, environments: int = 1):
         self.task = task
         self.seeds = [seed for seed in seeds for _ in range(environments)]
         self.streams = [TRAINING + 2 * number for _ in seeds for number in range(environments)]
         self.seats = np.arange(len(self.seeds))
-        self.crowd = Crowd(task.make, len(self.seeds), workers)
+        self.crowd = Crowd(task.make, len(self.seeds))
         self.low, self.high = np.asarray(task.low), np.asarray(task.high)
         self.episodes = [0 if places is None else places[seat].episode for seat in range(len(self.seeds))]
         self.trails: list[list[np.ndarray]] = [[] for _ in self.seeds]
@@ -55,7 +47,7 @@ class Host:
             for seat in over:
                 self.episodes[seat] += 1
             self._reset(over)
-        return Step(before, moved.reward.astype(np.float32), reached, np.where(moved.ended, np.float32(0), 1), last)
+        return Step(before, moved.reward.astype(np.float32), reached, (~moved.ended).astype(np.float32), last)
 
     def places(self) -> list[Place]:
         """Where every environment stands."""
