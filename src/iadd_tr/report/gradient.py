@@ -14,7 +14,6 @@ from iadd_tr.report.theory import distinct, select
 from iadd_tr.study.gradient import PAPER
 
 Rows = Sequence[dict[str, Any]]
-PANELS = {"cosine": "as the paper: values as they are", "centred_cosine": "each state's mean taken away"}
 STYLES = {"gradient": ("with TR, fitted by gradient", "C1"), "solve": ("with TR, solved", "C0")}
 PAPER_GAINS = (0.009, 0.044)
 
@@ -43,7 +42,7 @@ def summary(rows: Rows) -> list[dict[str, Any]]:
 def overall(rows: Rows) -> list[dict[str, Any]]:
     """The same over all checkpoints: each seed's mean over them is one observation."""
     table = []
-    for variant in distinct(rows, "variant"):
+    for variant in sorted(distinct(rows, "variant"), key=fitted):
         own = select(rows, variant=variant)
         columns = [name for name in own[0] if name not in ("checkpoint", "variant", "seed")]
         means = [
@@ -53,6 +52,16 @@ def overall(rows: Rows) -> list[dict[str, Any]]:
         ]
         table.append(describe(means))
     return table
+
+
+def fitted(variant: str) -> str:
+    """How a variant's correction is fitted."""
+    return variant.split(",")[0]
+
+
+def best(rows: Rows) -> str:
+    """The variant with the largest gain over all checkpoints."""
+    return max(overall(rows), key=lambda row: row["gain"])["variant"]
 
 
 def describe(rows: Rows) -> dict[str, Any]:
@@ -76,31 +85,40 @@ def interval(values: Sequence[float]) -> tuple[float, float]:
 
 
 def draw(rows: Rows, path: Path) -> None:
-    """The cosine to the Monte-Carlo gradient against the checkpoint: mean and standard error over paired seeds."""
-    figure, axes = plt.subplots(1, 2, figsize=(11, 4.4), layout="constrained")
-    for axis, (column, title) in zip(axes, PANELS.items(), strict=True):
+    """Cosines to the Monte-Carlo gradient and paired gains at each checkpoint: means and standard errors over seeds."""
+    figure, (plain, gains, centred) = plt.subplots(1, 3, figsize=(15, 4.4), layout="constrained")
+    styles = STYLES | {best(rows): (f"best of all: {best(rows)}", "C2")}
+    for axis, column in ((plain, "cosine"), (centred, "centred_cosine")):
         _curve(axis, select(rows, variant="gradient"), f"{column}_without", "without TR", "0.4")
-        for variant, (label, color) in STYLES.items():
+        for variant, (label, color) in styles.items():
             _curve(axis, select(rows, variant=variant), f"{column}_with", label, color)
-        axis.set(title=title, xlabel="epochs that the actor has trained")
+    for variant, (label, color) in styles.items():
+        _curve(gains, select(rows, variant=variant), "gain", label, color)
+    _curve(gains, select(rows, variant=best(rows)), "level_gain", "that one, by its level alone", "black", ":")
+    gains.axhline(0.0, color="black", linewidth=1, zorder=0)
+    for epoch in set(PAPER) & set(distinct(rows, "checkpoint")):
+        without, with_targeting = PAPER[epoch]
+        label = {"label": "paper"} if epoch == min(PAPER) else {}
+        plain.plot(epoch, without, "D", color="black", markerfacecolor="none", markersize=5)
+        plain.plot(epoch, with_targeting, "D", color="black", markersize=5)
+        gains.plot(epoch, with_targeting - without, "D", color="black", markersize=5, **label)
+    plain.set(title="as the paper: values as they are", ylabel="cosine to the Monte-Carlo policy gradient")
+    gains.set(title="its paired gain", ylabel="cosine with TR less cosine without")
+    centred.set(title="each state's mean taken away")
+    for axis in (plain, gains, centred):
+        axis.set_xlabel("epochs that the actor has trained")
         axis.set_xticks(distinct(rows, "checkpoint"))
-    for epoch, cosines in PAPER.items():
-        if epoch in distinct(rows, "checkpoint"):
-            for cosine, fill in zip(cosines, ("none", "black"), strict=True):
-                axes[0].plot(epoch, cosine, "D", color="black", markerfacecolor=fill, markersize=5)
-    if set(PAPER) & set(distinct(rows, "checkpoint")):
-        axes[0].plot([], [], "D", color="black", markersize=5, label="paper, with TR (hollow: without)")
-    axes[0].set_ylabel("cosine to the Monte-Carlo policy gradient")
-    axes[0].legend(frameon=False)
+    plain.legend(frameon=False, fontsize="small")
+    gains.legend(frameon=False, fontsize="small")
     figures.save(figure, path)
 
 
-def _curve(axis: Axes, rows: Rows, column: str, label: str, color: str) -> None:
+def _curve(axis: Axes, rows: Rows, column: str, label: str, color: str, dashes: str = "-") -> None:
     places = distinct(rows, "checkpoint")
     groups = [np.array([row[column] for row in select(rows, checkpoint=place)]) for place in places]
     middle = np.array([group.mean() for group in groups])
     error = np.array([group.std(ddof=1) / np.sqrt(group.size) if group.size > 1 else 0.0 for group in groups])
-    axis.plot(places, middle, "o-", color=color, label=label, markersize=4, linewidth=1.6)
+    axis.plot(places, middle, f"o{dashes}", color=color, label=label, markersize=4, linewidth=1.6)
     axis.fill_between(places, middle - error, middle + error, color=color, alpha=0.2, linewidth=0)
 
 
@@ -125,7 +143,7 @@ def draw_variants(rows: Rows, path: Path) -> None:
 
 def _bars(axis: Axes, places: np.ndarray, table: Rows, prefix: str) -> None:
     for place, row in zip(places, table, strict=True):
-        color = STYLES[row["variant"].split(",")[0]][1]
+        color = STYLES[fitted(row["variant"])][1]
         axis.plot([row[f"{prefix}gain_low"], row[f"{prefix}gain_high"]], [place, place], color=color, linewidth=1.6)
         axis.plot(row[f"{prefix}gain"], place, "o", color=color, markersize=5)
     axis.axvline(0.0, color="black", linewidth=1, zorder=0)
@@ -133,7 +151,7 @@ def _bars(axis: Axes, places: np.ndarray, table: Rows, prefix: str) -> None:
 
 def lines(rows: Rows) -> list[tuple[str, ...]]:
     """For the screen: checkpoint, way to fit, cosine without and with, gain, gain by level alone, size of ε / e."""
-    found = [row for row in summary(rows) if row["variant"] in STYLES]
+    found = [row for row in summary(rows) if row["variant"] in {*STYLES, best(rows)}]
     ours = [
         (
             f"{row['checkpoint']}",
