@@ -12,6 +12,7 @@ from iadd_tr.algorithm import mbpo
 from iadd_tr.bench import floors, full
 from iadd_tr.bench.floors import Rates, Work, median_seconds
 from iadd_tr.dynamics import fit
+from iadd_tr.dynamics.split import holdout_count
 from iadd_tr.experiment import Batch, Problem, Stage
 from iadd_tr.settings import Algorithm, imagined_limit, rollout_length, rollouts_per_fit
 from iadd_tr.types import Run
@@ -101,7 +102,7 @@ def gradient_steps(rates: Rates, runs: int, rows: int) -> list[Row]:
 
 def steps_per_epoch(problem: Problem, rows: int) -> int:
     """Gradient steps of one epoch of a fit."""
-    training = rows - int(fit.holdout_count(jnp.array(rows)))
+    training = rows - int(holdout_count(jnp.array(rows)))
     return -(-training // problem.settings.model.fit_batch)
 
 
