@@ -1,9 +1,12 @@
-"""Problems small enough for a test."""
+"""Problems and policies small enough for a test."""
 
 from typing import Any
 
+import numpy as np
+
 import iadd_tr
 from iadd_tr.experiment import Problem
+from iadd_tr.tasks.envs import Reflex
 
 
 def problem(task: str = "probe:drift", algo: Any = "iadd-tr", **changes: Any) -> Problem:
@@ -25,3 +28,8 @@ def problem(task: str = "probe:drift", algo: Any = "iadd-tr", **changes: Any) ->
         "epsilon_hidden": 8,
     }
     return iadd_tr.problem(task, algo, **(tiny | changes))
+
+
+def linear(slope: float, offset: float = 0.0) -> Reflex:
+    """A policy that answers slope * s + offset, clipped."""
+    return Reflex([(np.full((1, 1), slope, np.float32), np.full(1, offset, np.float32))], "relu", "clip")

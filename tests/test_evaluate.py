@@ -1,11 +1,18 @@
 from typing import Any
 
 import gymnasium as gym
+import jax
+import jax.numpy as jnp
 import numpy as np
+import pytest
+from small import linear
 
-from iadd_tr import evaluate
-from iadd_tr.evaluate import Evaluator
-from iadd_tr.tasks.host import Host, episode_seed, rescale
+from iadd_tr.evaluate import Evaluator, reflexes
+from iadd_tr.nets import GLOROT_UNIFORM, mlp
+from iadd_tr.normaliser import Moments, standardise
+from iadd_tr.tasks import crowd
+from iadd_tr.tasks.envs import rescale
+from iadd_tr.tasks.host import Host, episode_seed
 from iadd_tr.tasks.task import Task, resolve
 
 
@@ -31,33 +38,23 @@ def countdown() -> Task:
     return Task("countdown", Countdown, 1, (-1.0,), (1.0,), (0.0,), None)
 
 
-def push(observation: np.ndarray) -> np.ndarray:
-    return np.clip(-1.5 * observation, -1.0, 1.0)
-
-
-def still(observation: np.ndarray) -> np.ndarray:
-    return np.zeros_like(observation)
+PUSH, STILL, RIGHT = linear(-1.5), linear(0.0), linear(0.0, 1.0)
 
 
 def starts(evaluator: Evaluator, epoch: int) -> np.ndarray:
     """The observations [R, E] that episodes begin with."""
-    seen = []
-
-    def act(observation: np.ndarray) -> np.ndarray:
-        seen.append(observation[..., 0].copy())
-        return still(observation)
-
-    evaluator.returns(act, epoch)
-    return seen[0]
+    resets = evaluator.resets(epoch)
+    found = evaluator.crowd.reset(np.arange(resets.size), resets)
+    return found[:, 0].reshape(len(evaluator.seeds), evaluator.episodes)
 
 
 def plain_return(task: Task, seed: int) -> float:
-    """One episode of `push` on one environment."""
+    """One episode of PUSH on one environment."""
     env = task.make()
     observation, total, done = env.reset(seed=seed)[0], 0.0, False
     while not done:
         observation, reward, ended, cut, _ = env.step(
-            rescale(push(observation), np.array(task.low), np.array(task.high))
+            rescale(np.clip(-1.5 * observation, -1.0, 1.0), np.array(task.low), np.array(task.high))
         )
         total, done = total + reward, ended or cut
     return total
@@ -65,7 +62,7 @@ def plain_return(task: Task, seed: int) -> float:
 
 def test_returns_are_those_of_a_plain_loop():
     task, epoch = resolve("probe:drift"), 3
-    returns = Evaluator(task, [5, 6], 4).returns(push, epoch)
+    returns = Evaluator(task, [5, 6], 4).play([PUSH, PUSH], epoch).returned
     expected = [[plain_return(task, episode_seed(seed, epoch * 4 + e, stream=1)) for e in range(4)] for seed in (5, 6)]
     np.testing.assert_allclose(returns, expected, rtol=1e-6)
     assert len(np.unique(returns)) == 8
@@ -73,12 +70,8 @@ def test_returns_are_those_of_a_plain_loop():
 
 def test_each_run_is_steered_by_its_own_actions():
     task = resolve("probe:drift")
-
-    def act(observation: np.ndarray) -> np.ndarray:
-        return np.stack([push(observation[0]), np.ones_like(observation[1])])
-
-    returns = Evaluator(task, [5, 5], 3).returns(act, 0)
-    np.testing.assert_allclose(returns[0], Evaluator(task, [5], 3).returns(push, 0)[0])
+    returns = Evaluator(task, [5, 5], 3).play([PUSH, RIGHT], 0).returned
+    np.testing.assert_allclose(returns[0], Evaluator(task, [5], 3).play([PUSH], 0).returned[0])
     assert np.all(returns[1] < returns[0])
 
 
@@ -86,15 +79,17 @@ def test_episodes_of_different_lengths_stop_counting_at_their_own_end():
     evaluator = Evaluator(countdown(), [1, 2, 3], 5)
     lengths = starts(evaluator, epoch=2)
     assert len(np.unique(lengths)) > 5
-    np.testing.assert_array_equal(evaluator.returns(still, epoch=2), lengths)
+    played = evaluator.play([STILL] * 3, epoch=2)
+    np.testing.assert_array_equal(played.returned, lengths)
+    np.testing.assert_array_equal(played.steps, lengths)
 
 
 def test_an_episode_without_an_end_is_cut(monkeypatch):
-    monkeypatch.setattr(evaluate, "LONGEST_EPISODE", 7)
+    monkeypatch.setattr(crowd, "LONGEST_EPISODE", 7)
     evaluator = Evaluator(countdown(), [1], 8)
     lengths = starts(evaluator, epoch=0)
     assert lengths.max() > 7
-    np.testing.assert_array_equal(evaluator.returns(still, epoch=0), np.minimum(lengths, 7))
+    np.testing.assert_array_equal(evaluator.play([STILL], epoch=0).returned, np.minimum(lengths, 7))
 
 
 def test_starts_depend_on_the_seed_and_the_epoch_alone():
@@ -113,3 +108,19 @@ def test_evaluation_starts_in_none_of_the_states_that_training_starts_in():
     evaluation = {float(x) for x in starts(Evaluator(task, [1, 2], 2), epoch=0).ravel()}
     assert len(evaluation) == 4
     assert not training & evaluation
+
+
+@pytest.mark.parametrize(("activation", "bound"), [(jax.nn.relu, "tanh"), (jnp.tanh, "clip")])
+@pytest.mark.parametrize("standardised", [False, True])
+def test_a_reflex_acts_as_the_network_it_was_made_of(activation, bound, standardised):
+    keys = jax.random.split(jax.random.key(0))
+    nets = jax.vmap(lambda key: mlp(key, [3, 16, 16, 4], activation, GLOROT_UNIFORM))(keys)
+    moments = Moments(jnp.array([1.0, 0.0, -2.0]), jnp.array([4.0, 0.1, 1e-7]), jnp.ones(()))
+    moments = jax.tree.map(lambda x: jnp.stack([x, x]), moments)
+    found = reflexes(nets, 2, bound, moments if standardised else None)
+    for run, seen in enumerate(2.0 * jax.random.normal(jax.random.key(1), (2, 3))):
+        net, scale = jax.tree.map(lambda x, run=run: x[run], (nets, moments))
+        answer = net(standardise(scale, seen) if standardised else seen)[:2]
+        expected = jnp.tanh(answer) if bound == "tanh" else jnp.clip(answer, -1.0, 1.0)
+        np.testing.assert_allclose(found[run](np.asarray(seen)), expected, rtol=1e-4, atol=1e-6)
+    assert np.any(found[0](np.ones(3)) != found[1](np.ones(3)))

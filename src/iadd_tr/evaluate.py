@@ -1,16 +1,16 @@
-"""Deterministic episodes of all runs at once."""
+"""Deterministic episodes of all runs at once, on the host: one action at a time is no work for a device."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 
+import jax
 import numpy as np
 
-from iadd_tr.tasks.crowd import Crowd
-from iadd_tr.tasks.host import EVALUATION, episode_seed, nonsense, not_finite, rescale
+from iadd_tr.nets import MLP
+from iadd_tr.normaliser import Moments, deviation
+from iadd_tr.tasks.crowd import Crowd, Played
+from iadd_tr.tasks.envs import Reflex
+from iadd_tr.tasks.host import EVALUATION, episode_seed, nonsense, not_finite
 from iadd_tr.tasks.task import Task
-
-Act = Callable[[np.ndarray], np.ndarray]  # [R, E, O] observations to [R, E, A] actions
-
-LONGEST_EPISODE = 10_000  # an environment without a time limit is cut here
 
 
 class Evaluator:
@@ -19,26 +19,30 @@ class Evaluator:
     def __init__(self, task: Task, seeds: Sequence[int], episodes: int):
         self.task, self.seeds, self.episodes = task, list(seeds), episodes
         self.crowd = Crowd(task.make, len(self.seeds) * episodes)
-        self.low, self.high = np.asarray(task.low), np.asarray(task.high)
 
-    def returns(self, act: Act, epoch: int) -> np.ndarray:
-        """Returns [R, E] of one episode each, from starts that depend on the seed and the epoch alone."""
-        numbers = range(epoch * self.episodes, (epoch + 1) * self.episodes)
-        resets = np.array([episode_seed(seed, number, EVALUATION) for seed in self.seeds for number in numbers])
-        live = np.arange(resets.size)
-        observation = np.asarray(self.crowd.reset(live, resets), np.float32)
-        total, shape = np.zeros(live.size), (len(self.seeds), self.episodes)
-        for _ in range(LONGEST_EPISODE):
-            if not live.size:
-                break
-            actions = act(observation.reshape(*shape, -1)).reshape(resets.size, -1)
-            moved = self.crowd.step(live, rescale(actions[live], self.low, self.high))
-            observation[live] = moved.observation
-            total[live] += moved.reward
-            live = live[~(moved.ended | moved.cut)]
-        if not_finite(total[:, None]).size:
+    def play(self, policies: Sequence[Reflex], epoch: int) -> Played:
+        """Episodes [R, E] of the runs' policies, from starts that depend on the seed and the epoch alone."""
+        bounds = np.asarray(self.task.low), np.asarray(self.task.high)
+        each = [policy for policy in policies for _ in range(self.episodes)]
+        played = self.crowd.play(self.resets(epoch), each, *bounds)
+        if not_finite(played.returned[:, None]).size:
             raise nonsense(self.task, f"evaluation at epoch {epoch}")
-        return total.reshape(shape)
+        return Played(*(column.reshape(len(self.seeds), self.episodes) for column in played))
+
+    def resets(self, epoch: int) -> np.ndarray:
+        """The seed of each episode."""
+        numbers = range(epoch * self.episodes, (epoch + 1) * self.episodes)
+        return np.array([episode_seed(seed, number, EVALUATION) for seed in self.seeds for number in numbers])
 
     def close(self) -> None:
         self.crowd.close()
+
+
+def reflexes(nets: MLP, actions: int, bound: str, scales: Moments | None = None) -> list[Reflex]:
+    """R networks whose first outputs are actions, before they are bounded, as policies in plain arrays."""
+    *hidden, last = [(layer.weight, layer.bias) for layer in nets.layers]
+    layers = [*hidden, (last[0][..., :actions], last[1][..., :actions])]
+    scale = None if scales is None else (scales.mean, deviation(scales.variance))
+    plain, runs = jax.device_get((layers, scale)), len(nets.layers[0].weight)
+    own = [jax.tree.map(lambda x, run=run: x[run], plain) for run in range(runs)]
+    return [Reflex(layers, nets.activation.__name__, bound, scale) for layers, scale in own]

@@ -29,5 +29,10 @@ def update(moments: Moments, values: Float[Array, "B *D"]) -> Moments:
 
 def standardise(moments: Moments, values: Float[Array, "*B D"]) -> Float[Array, "*B D"]:
     """Zero mean and unit variance, clipped at ten."""
-    mean, deviation = (jnp.broadcast_to(x, values.shape) for x in (moments.mean, jnp.sqrt(moments.variance + 1e-8)))
-    return jnp.clip((values - mean) / deviation, -10.0, 10.0)
+    mean, unit = (jnp.broadcast_to(x, values.shape) for x in (moments.mean, deviation(moments.variance)))
+    return jnp.clip((values - mean) / unit, -10.0, 10.0)
+
+
+def deviation(variance: Float[Array, "*D"]) -> Float[Array, "*D"]:
+    """Its root, never quite zero."""
+    return jnp.sqrt(variance + 1e-8)

@@ -66,17 +66,15 @@ def epochs(
 
 
 def algorithm_of(settings: Settings) -> Any:
-    """The module of an algorithm: begin, go_on and epoch, the stages INIT and MODE, and what acting needs."""
+    """The module of an algorithm: begin, go_on and epoch, the stage INIT, and its policies in plain arrays."""
     return {"sac": sac, "ppo": ppo, "slbo": slbo}.get(settings.algo, mbpo)
 
 
 def evaluate(batch: Batch, evaluator: Evaluator, state: Any, epoch: int) -> np.ndarray:
     """Returns [R, E] of the deterministic policies."""
-    start, counted = time.perf_counter(), batch.seconds["evaluation"]
-    algorithm = algorithm_of(batch.problem.settings)
-    policy = algorithm.acting(state)
-    returns = evaluator.returns(lambda observation: np.asarray(batch(algorithm.MODE, policy, observation)), epoch)
-    batch.seconds["evaluation"] = counted + time.perf_counter() - start
+    start = time.perf_counter()
+    returns = evaluator.play(algorithm_of(batch.problem.settings).reflexes(state), epoch).returned
+    batch.seconds["evaluation"] += time.perf_counter() - start
     return returns
 
 

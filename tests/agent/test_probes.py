@@ -88,7 +88,7 @@ def test_bandit_values_are_the_rewards(bandits, kind):
 @pytest.mark.parametrize("kind", KINDS)
 def test_bandit_policy_takes_half_the_state(bandits, kind):
     state = jnp.linspace(-0.9, 0.9, 19)[:, None]
-    action = policy.mode(bandits[kind].actor.value, state)
+    action = jnp.tanh(policy.distribution(bandits[kind].actor.value, state)[0])
     np.testing.assert_allclose(action, 0.5 * state, atol=0.08)
 
 
@@ -113,7 +113,7 @@ def test_drift_values_are_the_soft_returns_of_the_policy(drifters, kind):
 @pytest.mark.parametrize("kind", KINDS)
 def test_drift_policy_pushes_towards_zero(drifters, kind):
     state = jnp.array([-0.9, -0.5, 0.5, 0.9])[:, None]
-    action = policy.mode(drifters[kind].actor.value, state)
+    action = jnp.tanh(policy.distribution(drifters[kind].actor.value, state)[0])
     assert np.all(np.sign(action) == -np.sign(state))
     assert np.all(np.abs(action[jnp.array([0, 3])]) > 0.8)
 

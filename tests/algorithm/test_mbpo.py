@@ -5,7 +5,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
-from small import problem
+from small import linear, problem
 
 from iadd_tr.agent import policy
 from iadd_tr.algorithm import collect, mbpo, sac
@@ -87,9 +87,9 @@ def test_a_stage_compiled_ahead_is_not_compiled_again():
         lambda event, _, **__: compiled.append(event) if "backend_compile" in event else None
     )
     batch(mbpo.FIT, 0, 40, state.models, state.memory)
-    agent = batch(mbpo.IMPROVE, 0, state.agent, state.memory.real, state.imagined)
+    batch(mbpo.IMPROVE, 0, state.agent, state.memory.real, state.imagined)
     ahead = len(compiled)
-    batch(collect.MODE, agent.actor.value, batch.observations[:, None])
+    batch(collect.GROW, state.memory)
     jax.monitoring.clear_event_listeners()
     assert ahead == 0
     assert len(compiled) == 1
@@ -141,8 +141,8 @@ def test_drift_is_solved_with_and_without_tr(algo):
     setting = problem("probe:drift", algo, betas=(0.0, 1.0), evaluation_episodes=8, **(changes | steps | agent))
     last = list(train(setting))[-1]
     evaluator = Evaluator(setting.task, [1], 8)
-    best = evaluator.returns(lambda state: np.clip(-4.5 * state, -1.0, 1.0), last.number).mean()
-    idle = evaluator.returns(np.zeros_like, last.number).mean()
+    best = evaluator.play([linear(-4.5)], last.number).returned.mean()
+    idle = evaluator.play([linear(0.0)], last.number).returned.mean()
     assert best > 0.5 * idle  # there is something to learn
     for line in last.metrics:
         assert line["return"] > best - 0.15 * (best - idle)
@@ -153,10 +153,9 @@ def test_evaluation_uses_the_mode():
     batch = Batch(setting)
     state = sac.begin(batch)
 
-    class Recorder(Evaluator):
-        def returns(self, act, epoch):
-            return act(np.full((1, 1, 1), 0.3, np.float32))
-
-    action = evaluate(batch, Recorder(setting.task, [1], 1), state, 0)
+    (reflex,) = sac.reflexes(state)
     one = jax.tree.map(lambda x: x[0], state.agent.actor.value)
-    np.testing.assert_allclose(action[0, 0], policy.mode(one, jnp.array([0.3])), rtol=1e-5)
+    mean, _ = policy.distribution(one, jnp.array([0.3]))
+    np.testing.assert_allclose(reflex(np.array([0.3])), jnp.tanh(mean), rtol=1e-5)
+    evaluator = Evaluator(setting.task, [1], 1)
+    np.testing.assert_array_equal(evaluate(batch, evaluator, state, 0), evaluator.play([reflex], 0).returned)

@@ -4,7 +4,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
-from small import problem
+from small import linear, problem
 
 from iadd_tr.algorithm import ppo, slbo
 from iadd_tr.evaluate import Evaluator
@@ -99,8 +99,8 @@ def test_the_rate_falls_to_zero_with_the_budget():
 
 def best_and_idle(setting, epoch: int) -> tuple[float, float]:
     evaluator = Evaluator(setting.task, [1], 8)
-    best = evaluator.returns(lambda state: np.clip(-4.5 * state, -1.0, 1.0), epoch).mean()
-    return best, evaluator.returns(np.zeros_like, epoch).mean()
+    best = evaluator.play([linear(-4.5)], epoch).returned.mean()
+    return best, evaluator.play([linear(0.0)], epoch).returned.mean()
 
 
 @pytest.mark.parametrize("algo", ["ppo", "slbo"])

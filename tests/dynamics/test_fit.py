@@ -6,13 +6,13 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
-from hypothesis import given, settings
-from hypothesis import strategies as st
 
 from iadd_tr import replay
 from iadd_tr.dynamics import ensemble, fit
-from iadd_tr.dynamics.fit import Extra, Split
+from iadd_tr.dynamics import split as splits
+from iadd_tr.dynamics.fit import Extra
 from iadd_tr.dynamics.member import Scale, decay_rates
+from iadd_tr.dynamics.split import Split, shuffle_live
 from iadd_tr.replay import Replay
 from iadd_tr.settings import Model
 from iadd_tr.types import Transition
@@ -23,7 +23,7 @@ DEEP = replace(MODEL, depths=(1, 3))
 SCALE = Scale(jnp.full(OBS, 2.0), jnp.full(OBS, 3.0), jnp.full(ACT, 0.1), jnp.full(ACT, 0.6), jnp.ones(OBS + 1))
 init = jax.jit(ensemble.init, static_argnums=(1, 2, 3))
 train = jax.jit(fit.fit, static_argnames=("model", "learn_ending"))
-split_rows, bootstrap = jax.jit(fit.split_rows), jax.jit(fit.bootstrap, static_argnums=2)
+split_rows, bootstrap = jax.jit(splits.split_rows), jax.jit(splits.bootstrap, static_argnums=2)
 gradient_step = jax.jit(fit.gradient_step, static_argnames=("noise_width", "learn_ending"))
 
 
@@ -124,42 +124,6 @@ def test_a_deeper_member_repeats_the_middle_rate_of_decay():
     assert decay_rates(2) == [2.5e-5, 1e-4]
 
 
-@settings(max_examples=40, deadline=None)
-@given(size=st.integers(0, 60), pace=st.integers(0, 80), seed=st.integers(0, 1000))
-def test_the_split_covers_the_live_rows_and_bootstraps_avoid_the_holdout(size, pace, seed):
-    buffer = filled(size, 60)
-    split = split_rows(jax.random.key(seed), buffer, jnp.array(pace))
-    order, holdout = np.asarray(split.order), int(split.holdout)
-    assert sorted(order[:size]) == list(range(size))
-    assert sorted(order) == list(range(60))
-    assert holdout == int(0.2 * min(size, pace))
-    boot = np.asarray(bootstrap(jax.random.key(seed), split, 3))
-    if size > 0:
-        assert set(boot.ravel()) <= set(order[holdout:size])
-
-
-@pytest.mark.parametrize(("size", "held"), [(24_000, 4_800), (25_000, 5_000), (29_000, 5_000)])
-def test_the_holdout_is_a_fifth_of_the_rows_and_at_most_five_thousand(size, held):
-    buffer = eqx.tree_at(lambda b: b.size, replay.init(30_000, 1, 1), jnp.array(size))
-    assert split_rows(jax.random.key(0), buffer, jnp.array(size)).holdout == held
-
-
-def test_every_live_row_may_come_first():
-    orders = jax.vmap(lambda key: fit.shuffle_live(key, 6, jnp.array(4)))(jax.random.split(jax.random.key(0), 4000))
-    counts = np.bincount(orders[:, 0], minlength=6) / 4000
-    np.testing.assert_allclose(counts, [0.25, 0.25, 0.25, 0.25, 0, 0], atol=0.04)
-
-
-def test_each_member_resamples_the_training_rows_for_itself():
-    split = split_rows(jax.random.key(0), filled(), jnp.array(SIZE))
-    boot = np.asarray(bootstrap(jax.random.key(1), split, 3))[:, : int(split.train)]
-    assert int(split.train) == 80
-    for first, second in ((0, 1), (0, 2), (1, 2)):
-        assert np.mean(boot[first] == boot[second]) < 0.1
-    shares = [len(set(row)) / 80 for row in boot]
-    np.testing.assert_allclose(shares, np.full(3, 1 - np.exp(-1)), atol=0.12)
-
-
 def test_a_fit_standardises_on_the_training_rows_alone():
     buffer, key = filled(), jax.random.key(3)
     fitted, _ = train(key, fresh(), buffer, jnp.array(SIZE), jnp.array(0.0), MODEL, False)
@@ -226,7 +190,7 @@ def plain_fit(key, start, buffer: Replay, rate: float):
     best, errors, found, stale, epoch = [None] * 3, [np.inf] * 3, [0] * 3, 0, 0
     while stale <= MODEL.patience and epoch < MODEL.fit_epochs:
         order_key, batch_key = jax.random.split(jax.random.fold_in(epoch_key, epoch))
-        order = fit.shuffle_live(order_key, CAPACITY, split.train)
+        order = shuffle_live(order_key, CAPACITY, split.train)
         for i in range(5):
             rows = replay.take(buffer.rows, boot[:, order[(16 * i + np.arange(16)) % 80]])
             step_key = jax.random.fold_in(batch_key, i)

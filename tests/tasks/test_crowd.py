@@ -12,6 +12,7 @@ import pytest
 
 from iadd_tr.evaluate import Evaluator
 from iadd_tr.tasks.crowd import Crowd, Here, Worker
+from iadd_tr.tasks.envs import Reflex
 from iadd_tr.tasks.host import Host
 from iadd_tr.tasks.task import Task, resolve
 
@@ -149,9 +150,8 @@ def test_an_evaluation_with_workers_is_the_one_without(spare):
     spare(3)
     spread = Evaluator(task, [1, 2], 2)
     assert len(spread.crowd.groups) == 3
-
-    def act(observation: np.ndarray) -> np.ndarray:
-        return np.tanh(observation[..., :3]).astype(np.float32)
-
-    np.testing.assert_array_equal(plain.returns(act, 5), spread.returns(act, 5))
+    random = np.random.default_rng(0)
+    policies = [Reflex([(random.normal(size=(11, 3)), np.zeros(3))], "relu", "tanh") for _ in range(2)]
+    for ours, theirs in zip(plain.play(policies, 5), spread.play(policies, 5), strict=True):
+        np.testing.assert_array_equal(ours, theirs)
     spread.close()

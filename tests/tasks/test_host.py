@@ -7,7 +7,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from iadd_tr.tasks.host import Host, episode_seed, rescale
+from iadd_tr.tasks.envs import rescale
+from iadd_tr.tasks.host import Host, episode_seed
 from iadd_tr.tasks.task import Task, TaskError, resolve
 
 seeds = st.integers(0, 2**31)

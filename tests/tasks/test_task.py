@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from iadd_tr.tasks.host import rescale
+from iadd_tr.tasks.envs import rescale
 from iadd_tr.tasks.presets import PRESETS
 from iadd_tr.tasks.task import TaskError, resolve
 

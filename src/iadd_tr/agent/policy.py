@@ -38,8 +38,3 @@ def respond(
 def log_density(policy: MLP, observation: Float[Array, "*B O"], action: Float[Array, "*B A"]) -> Float[Array, "*B"]:
     """Log-density of a given action."""
     return squashed_log_density(action, *distribution(policy, observation))
-
-
-def mode(policy: MLP, observation: Float[Array, "*B O"]) -> Float[Array, "*B A"]:
-    """The deterministic action of evaluation: tanh of the mean."""
-    return jnp.tanh(distribution(policy, observation)[0])

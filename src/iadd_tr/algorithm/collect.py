@@ -9,12 +9,13 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Bool, Float, Int
 
-from iadd_tr import replay
+from iadd_tr import evaluate, replay
 from iadd_tr.agent import policy
 from iadd_tr.experiment import Batch, Problem, Stage
 from iadd_tr.gaussian import uniform_log_density
 from iadd_tr.nets import MLP
 from iadd_tr.replay import Replay
+from iadd_tr.tasks.envs import Reflex
 from iadd_tr.types import PRNGKey, Run, Step, Transition
 
 
@@ -58,9 +59,10 @@ def go_on(batch: Batch, state: Any) -> Any:
     return dataclasses.replace(state, memory=batch(GROW, state.memory))
 
 
-def acting(state: Any) -> MLP:
-    """The policy's network."""
-    return state.agent.actor.value
+def reflexes(state: Any) -> list[Reflex]:
+    """The deterministic policies of evaluation: tanh of the mean."""
+    nets = state.agent.actor.value
+    return evaluate.reflexes(nets, nets.layers[-1].bias.shape[-1] // 2, "tanh")
 
 
 def explore(problem: Problem, run: Run) -> tuple[Choice, None]:
@@ -112,14 +114,7 @@ def grow(problem: Problem, run: Run, memory: Memory) -> tuple[Memory, None]:
     return Memory(replay.grow(memory.real), None if memory.zeros is None else replay.grow(memory.zeros)), None
 
 
-def mode(problem: Problem, run: Run, actor: MLP, observation: Float[Array, "E O"]) -> tuple[Float[Array, "E A"], None]:
-    """The deterministic actions of evaluation."""
-    del problem, run
-    return policy.mode(actor, observation), None
-
-
 EXPLORE = Stage("act", explore)
 ACT = Stage("act", act, shared=1, wait=False)
 STORE = Stage("act", store, donate=(0,), wait=False)
 GROW = Stage("init", grow, donate=(0,))
-MODE = Stage("evaluation", mode)

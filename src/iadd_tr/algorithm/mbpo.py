@@ -148,5 +148,4 @@ INIT = Stage("init", init)
 FIT = Stage("fit", fit_models, shared=2, donate=(0,))
 IMAGINE = Stage("rollout", imagine, shared=3, donate=(3,))
 IMPROVE = Stage("update", improve, shared=1, donate=(0,), wait=False)
-MODE = collect.MODE
-acting = collect.acting
+reflexes = collect.reflexes

@@ -7,11 +7,12 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Float, Int
 
-from iadd_tr import normaliser
+from iadd_tr import evaluate, normaliser
 from iadd_tr.agent import gaussian_policy, ppo
 from iadd_tr.agent.ppo import Trajectory
 from iadd_tr.experiment import Batch, Problem, Stage
 from iadd_tr.normaliser import Moments
+from iadd_tr.tasks.envs import Reflex
 from iadd_tr.types import Run, Step
 
 
@@ -72,6 +73,12 @@ def acting(state: State) -> Policy:
     return Policy(state.agent.networks, state.normalisers.observation)
 
 
+def reflexes(state: State) -> list[Reflex]:
+    """The deterministic policies of evaluation: the mean, clipped."""
+    nets = state.agent.networks.policy.actor
+    return evaluate.reflexes(nets, nets.layers[-1].bias.shape[-1], "clip", state.normalisers.observation)
+
+
 def init(problem: Problem, run: Run) -> tuple[State, None]:
     """Fresh networks and an empty trajectory."""
     task, settings = problem.task, problem.settings.ppo
@@ -124,16 +131,7 @@ def improve(problem: Problem, step: Int[Array, ""], run: Run, state: State) -> t
     return dataclasses.replace(state, agent=agent), info
 
 
-def mode(
-    problem: Problem, run: Run, policy: Policy, observation: Float[Array, "E O"]
-) -> tuple[Float[Array, "E A"], None]:
-    """The mean action, clipped."""
-    del problem, run
-    return jnp.clip(policy.networks.policy.actor(normaliser.standardise(policy.scale, observation)), -1.0, 1.0), None
-
-
 INIT = Stage("init", init)
 ACT = Stage("act", act, shared=1)
 STORE = Stage("act", store, shared=1, donate=(0,), wait=False)
 IMPROVE = Stage("update", improve, shared=1, donate=(0,))
-MODE = Stage("evaluation", mode)

@@ -53,5 +53,4 @@ def improve(
 
 INIT = Stage("init", init)
 IMPROVE = Stage("update", improve, shared=1, donate=(0,), wait=False)
-MODE = collect.MODE
-go_on, acting = collect.go_on, collect.acting
+go_on, reflexes = collect.go_on, collect.reflexes

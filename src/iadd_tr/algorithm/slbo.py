@@ -6,7 +6,7 @@ import jax.numpy as jnp
 import optax
 from jaxtyping import Array, Float, Int
 
-from iadd_tr import adam, normaliser, replay
+from iadd_tr import adam, evaluate, normaliser, replay
 from iadd_tr.agent import gaussian_policy, ppo, trpo
 from iadd_tr.agent.gaussian_policy import Policy
 from iadd_tr.agent.ppo import Trajectory
@@ -16,6 +16,7 @@ from iadd_tr.experiment import Batch, Problem, Stage
 from iadd_tr.nets import MLP, orthogonal
 from iadd_tr.normaliser import Moments
 from iadd_tr.replay import Replay
+from iadd_tr.tasks.envs import Reflex
 from iadd_tr.types import PRNGKey, Run, Step, Transition
 
 
@@ -74,6 +75,12 @@ def go_on(batch: Batch, state: State) -> State:
 
 def acting(state: State) -> Acting:
     return Acting(state.policy, state.model.state)
+
+
+def reflexes(state: State) -> list[Reflex]:
+    """The deterministic policies of evaluation: the mean, clipped."""
+    nets = state.policy.actor
+    return evaluate.reflexes(nets, nets.layers[-1].bias.shape[-1], "clip", state.model.state)
 
 
 def init(problem: Problem, run: Run) -> tuple[State, None]:
@@ -213,17 +220,8 @@ def fit_values(
     return jax.lax.scan(step, (critic, moments), index)[0]
 
 
-def mode(
-    problem: Problem, run: Run, acting: Acting, observation: Float[Array, "E O"]
-) -> tuple[Float[Array, "E A"], None]:
-    """The mean action, clipped."""
-    del problem, run
-    return jnp.clip(acting.policy.actor(normaliser.standardise(acting.scale, observation)), -1.0, 1.0), None
-
-
 INIT = Stage("init", init)
 ACT = Stage("act", act, shared=1)
 STORE = Stage("act", store, donate=(0,), wait=False)
 GROW = Stage("init", grow, donate=(0,))
 IMPROVE = Stage("update", improve, shared=1, donate=(0,))
-MODE = Stage("evaluation", mode)

@@ -2,6 +2,7 @@
 
 import time
 from collections.abc import Sequence
+from contextlib import closing
 from typing import Any
 
 import jax
@@ -12,6 +13,8 @@ from iadd_tr.algorithm import mbpo
 from iadd_tr.bench import floors, full
 from iadd_tr.bench.floors import Rates, Work, median_seconds
 from iadd_tr.dynamics import fit
+from iadd_tr.dynamics.split import holdout_count
+from iadd_tr.evaluate import Evaluator
 from iadd_tr.experiment import Batch, Problem, Stage
 from iadd_tr.settings import Algorithm, imagined_limit, rollout_length, rollouts_per_fit
 from iadd_tr.types import Run
@@ -101,7 +104,7 @@ def gradient_steps(rates: Rates, runs: int, rows: int) -> list[Row]:
 
 def steps_per_epoch(problem: Problem, rows: int) -> int:
     """Gradient steps of one epoch of a fit."""
-    training = rows - int(fit.holdout_count(jnp.array(rows)))
+    training = rows - int(holdout_count(jnp.array(rows)))
     return -(-training // problem.settings.model.fit_batch)
 
 
@@ -172,16 +175,19 @@ def epoch(rates: Rates, batch: full.Part, number: int, collected: Any, blocks: i
     infos, parts = batch.report()
     share = len(batch.steps(number)) / loop.epoch_length
     stages = {name: value / share for name, value in parts.items()}
-    stages["evaluation"] = EPISODE * (stages["environment"] / loop.epoch_length + mode_seconds(batch, state))
+    stages["evaluation"] = evaluation_seconds(batch, state)
     what = f"{batch.problem.settings.task}, {several(len(batch.rows))}, epoch {number + 1}"
     floor = work(batch, number, [info["epochs"] for info in infos["fit"]]).seconds(rates)
     return row("epoch", what, seconds / share + stages["evaluation"], floor, stages=stages)
 
 
-def mode_seconds(batch: Batch, state: mbpo.State) -> float:
-    """One deterministic action of every run, fetched."""
-    observations = batch.observations[:, None]
-    return median_seconds(lambda: np.asarray(batch(mbpo.MODE, mbpo.acting(state), observations)), 20)
+def evaluation_seconds(batch: Batch, state: mbpo.State) -> float:
+    """One evaluation of every run, were its episodes as long as they may be."""
+    with closing(Evaluator(batch.problem.task, [row.seed for row in batch.rows], 1)) as evaluator:
+        evaluator.play(mbpo.reflexes(state), 0)  # waits for the processes to be there
+        start = time.perf_counter()
+        steps = evaluator.play(mbpo.reflexes(state), 1).steps
+        return (time.perf_counter() - start) * EPISODE / steps.mean()
 
 
 def work(batch: Batch, number: int, fit_epochs: Sequence[float]) -> Work:

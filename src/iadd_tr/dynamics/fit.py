@@ -12,13 +12,13 @@ from iadd_tr import adam, replay
 from iadd_tr.dynamics import ensemble as ensembles
 from iadd_tr.dynamics.ensemble import Ensemble, Parameters
 from iadd_tr.dynamics.member import Prediction, Scale, decay_loss
+from iadd_tr.dynamics.split import Split, bootstrap, holdout_count, shuffle_live, split_rows
 from iadd_tr.gaussian import gaussian_nll
 from iadd_tr.loops import in_pairs, while_going
 from iadd_tr.replay import Replay
 from iadd_tr.settings import Model
 from iadd_tr.types import PRNGKey, Transition
 
-HOLDOUT_CAP = 5000
 HOLDOUT_CHUNK = 1000
 BOUND_WEIGHT = 0.01
 Trained = tuple[Parameters, optax.OptState]
@@ -36,18 +36,6 @@ class Extra(eqx.Module):
 
     rows: Transition
     share: Float[Array, ""]
-
-
-class Split(eqx.Module):
-    """Live rows in random order: `order[:holdout]` is held out, `order[holdout:size]` trains."""
-
-    order: Int[Array, " C"]
-    holdout: Int[Array, ""]
-    size: Int[Array, ""]
-
-    @property
-    def train(self) -> Int[Array, ""]:
-        return jnp.maximum(self.size - self.holdout, 1)
 
 
 class Data(eqx.Module):
@@ -133,32 +121,6 @@ def epoch(progress: Progress, data: Data, batch: int, noise_width: int, learn_en
         jnp.where(jnp.any(improved), 0, progress.stale + 1),
         progress.epoch + 1,
     )
-
-
-def split_rows(key: PRNGKey, buffer: Replay, pace: Int[Array, ""]) -> Split:
-    """Hold out rows of the buffer, never more than the pace allows for."""
-    holdout = holdout_count(jnp.minimum(buffer.size, pace))
-    return Split(shuffle_live(key, buffer.rows.reward.size, buffer.size), holdout, buffer.size)
-
-
-def holdout_count(rows: Int[Array, ""]) -> Int[Array, ""]:
-    """A fifth of the rows, 5,000 at most."""
-    return jnp.minimum(rows // 5, HOLDOUT_CAP)
-
-
-def shuffle_live(key: PRNGKey, capacity: int, count: Int[Array, ""]) -> Int[Array, " C"]:
-    """A permutation of range(capacity) that begins with range(count) in random order."""
-    rank = jax.random.uniform(key, (capacity,)) + (jnp.arange(capacity) >= count)
-    return jnp.argsort(rank)
-
-
-def bootstrap(key: PRNGKey, split: Split, members: int) -> Int[Array, "M C"]:
-    """Each member's own resample of the training rows."""
-
-    def one(key: PRNGKey) -> Int[Array, " C"]:
-        return split.order[split.holdout + jax.random.randint(key, split.order.shape, 0, split.train)]
-
-    return jax.vmap(one)(jax.random.split(key, members))
 
 
 def fit_scale(rows: Transition, split: Split, targets: bool) -> Scale:

@@ -7,15 +7,15 @@ from contextlib import closing
 from pathlib import Path
 
 import gymnasium as gym
-import jax
 import numpy as np
 
 from iadd_tr.evaluate import Evaluator
-from iadd_tr.experiment import Problem, over_runs, rows, traced
+from iadd_tr.experiment import Problem, rows
 from iadd_tr.shell import config
 from iadd_tr.shell.errors import UserError
 from iadd_tr.shell.run import restore
-from iadd_tr.tasks.host import EVALUATION, episode_seed, rescale
+from iadd_tr.tasks.envs import rescale
+from iadd_tr.tasks.host import EVALUATION, episode_seed
 from iadd_tr.tasks.task import Task, resolve
 from iadd_tr.training import algorithm_of
 
@@ -33,19 +33,12 @@ class Player:
             raise UserError(f"'{folder}' has no checkpoint yet; wait for its first epoch to end.")
         self.epoch = start.epoch
         self.rows = rows(settings)
-        self.run = traced(settings, self.rows)
-        algorithm = algorithm_of(settings)
-        self.mode = over_runs(self.problem, algorithm.MODE, None)
-        self.policy = jax.device_put(algorithm.acting(start.state))
-
-    def act(self, observation: np.ndarray) -> np.ndarray:
-        """Deterministic actions [R, E, A]."""
-        return np.asarray(self.mode(self.run, self.policy, observation)[0])
+        self.policies = algorithm_of(settings).reflexes(start.state)
 
     def returns(self, episodes: int) -> np.ndarray:
         """Returns [R, episodes]."""
         with closing(Evaluator(self.problem.task, [row.seed for row in self.rows], episodes)) as evaluator:
-            return evaluator.returns(self.act, EVALUATION_STREAM)
+            return evaluator.play(self.policies, EVALUATION_STREAM).returned
 
     def video(self, path: Path, run: int) -> float:
         """Record one episode of one run, and return what it earned."""
@@ -58,9 +51,7 @@ class Player:
         warnings.filterwarnings("ignore", message=".*os.fork.*")  # the encoder's own process, before any frame
         with imageio.get_writer(path, fps=int(env.metadata.get("render_fps", 30)), macro_block_size=8) as writer:
             while not done:
-                everyone = np.broadcast_to(observation, (len(self.rows), 1, observation.size))
-                action = self.act(np.asarray(everyone, np.float32))[run, 0]
-                observation, reward, ended, cut, _ = env.step(rescale(action, low, high))
+                observation, reward, ended, cut, _ = env.step(rescale(self.policies[run](observation), low, high))
                 writer.append_data(np.asarray(env.render()))  # pyright: ignore
                 total, done = total + float(reward), ended or cut
         env.close()

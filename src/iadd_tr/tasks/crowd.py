@@ -13,9 +13,11 @@ import gymnasium as gym
 import numpy as np
 
 from iadd_tr.tasks import envs
-from iadd_tr.tasks.envs import Envs
+from iadd_tr.tasks.envs import Envs, Reflex
 
 RESERVED = 2  # cores for the program that trains
+LONGEST_EPISODE = 10_000  # an environment without a time limit is cut here
+ONE_THREAD = {f"{library}_NUM_THREADS": "1" for library in ("OPENBLAS", "MKL", "OMP")}  # a worker has one core
 
 
 class Moved(NamedTuple):
@@ -25,6 +27,13 @@ class Moved(NamedTuple):
     reward: np.ndarray
     ended: np.ndarray
     cut: np.ndarray
+
+
+class Played(NamedTuple):
+    """Whole episodes, a row for each."""
+
+    returned: np.ndarray
+    steps: np.ndarray
 
 
 class Crowd:
@@ -47,26 +56,37 @@ class Crowd:
 
     def reset(self, seats: np.ndarray, seeds: np.ndarray) -> np.ndarray:
         """Start episodes; where each begins."""
-        return self._ask("reset", seats, seeds)[0]
+        return self._ask("reset", seats, (seeds,))[0]
 
     def step(self, seats: np.ndarray, actions: np.ndarray) -> Moved:
         """One step of each, with actions in the task's own units."""
-        return Moved(*self._ask("step", seats, actions))
+        return Moved(*self._ask("step", seats, (actions,)))
+
+    def play(self, seeds: np.ndarray, policies: Sequence[Reflex], low: np.ndarray, high: np.ndarray) -> Played:
+        """A whole episode of every environment with its own policy."""
+        packed = [tuple(policy) for policy in policies]
+        columns = self._ask("play", np.arange(self.count), (seeds, packed), (low, high), LONGEST_EPISODE)
+        return Played(*columns)
 
     def close(self) -> None:
         for group in self.groups:
             group.close()
 
-    def _ask(self, name: str, seats: np.ndarray, values: np.ndarray) -> list[np.ndarray]:
-        """The columns of all groups' answers, their rows in the order of `seats`."""
+    def _ask(self, name: str, seats: np.ndarray, columns: Sequence[Any], *common: Any) -> list[np.ndarray]:
+        """The columns of all groups' answers, their rows in the order of `seats`; each group is asked for its own."""
         inner, owner = np.divmod(seats, len(self.groups))
         parts = [(group, np.flatnonzero(owner == number)) for number, group in enumerate(self.groups)]
         parts = [(group, places) for group, places in parts if places.size]
         for group, places in parts:
-            group.ask(name, inner[places], values[places])
+            group.ask(name, inner[places], *(rows(column, places) for column in columns), *common)
         answers = [group.answer() for group, _ in parts]
         order = np.argsort(np.concatenate([places for _, places in parts]))
         return [np.concatenate(column)[order] for column in zip(*answers, strict=True)]
+
+
+def rows(column: Any, places: np.ndarray) -> Any:
+    """Some rows of an array or of a list."""
+    return column[places] if isinstance(column, np.ndarray) else [column[place] for place in places]
 
 
 class Here:
@@ -93,7 +113,7 @@ class Worker:
             [sys.executable, "-P", envs.__file__],
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
-            env={**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)},
+            env={**os.environ, **ONE_THREAD, "PYTHONPATH": os.pathsep.join(sys.path)},
         )
         self.ask("make", make, count)
 

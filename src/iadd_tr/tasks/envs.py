@@ -5,11 +5,40 @@ import pickle
 import signal
 import sys
 import traceback
-from collections.abc import Callable
-from typing import Any
+from collections.abc import Callable, Sequence
+from typing import Any, NamedTuple
 
 import gymnasium as gym
 import numpy as np
+
+
+class Reflex(NamedTuple):
+    """A deterministic policy in plain arrays, which a process without the learning library can follow."""
+
+    layers: Sequence[tuple[np.ndarray, np.ndarray]]
+    """Weights and biases of a perceptron; what it answers beyond the actions is cut off."""
+    activation: str
+    """`relu` or `tanh`, between the layers."""
+    bound: str
+    """How an action comes into [-1, 1]: `tanh` or `clip`."""
+    scale: tuple[np.ndarray, np.ndarray] | None = None
+    """Mean and deviation of what it sees, where it is standardised."""
+
+    def __call__(self, observation: np.ndarray) -> np.ndarray:
+        """The action in [-1, 1]^A."""
+        x = np.asarray(observation, np.float32)
+        if self.scale is not None:
+            x = np.clip((x - self.scale[0]) / self.scale[1], -10.0, 10.0)
+        *hidden, (weight, bias) = self.layers
+        for inner, offset in hidden:
+            x = np.tanh(x @ inner + offset) if self.activation == "tanh" else np.maximum(x @ inner + offset, 0.0)
+        x = x @ weight + bias
+        return np.tanh(x) if self.bound == "tanh" else np.clip(x, -1.0, 1.0)
+
+
+def rescale(action: np.ndarray, low: np.ndarray, high: np.ndarray) -> np.ndarray:
+    """From [-1, 1] to the task's bounds, never past them."""
+    return np.clip(low + (np.float64(action) + 1.0) * 0.5 * (high - low), low, high).astype(np.float32)
 
 
 class Envs:
@@ -27,6 +56,32 @@ class Envs:
         """One step of each, with actions in the task's own units: observations, rewards, true ends, time limits."""
         results = [self.envs[seat].step(action)[:4] for seat, action in zip(seats, actions, strict=True)]
         return tuple(np.array(column) for column in zip(*results, strict=True))
+
+    def play(
+        self,
+        seats: np.ndarray,
+        seeds: np.ndarray,
+        policies: Sequence[tuple],
+        bounds: tuple[np.ndarray, np.ndarray],
+        longest: int,
+    ) -> tuple[np.ndarray, np.ndarray]:
+        """A whole episode of each with its policy, a reflex as a tuple: rewards in all, and steps."""
+        played = [
+            self._episode(self.envs[seat], int(seed), Reflex(*policy), bounds, longest)
+            for seat, seed, policy in zip(seats, seeds, policies, strict=True)
+        ]
+        return np.array([total for total, _ in played]), np.array([steps for _, steps in played])
+
+    def _episode(
+        self, env: gym.Env, seed: int, policy: Reflex, bounds: tuple[np.ndarray, np.ndarray], longest: int
+    ) -> tuple[float, int]:
+        observation, total = env.reset(seed=seed)[0], 0.0
+        for step in range(longest):
+            observation, reward, ended, cut, _ = env.step(rescale(policy(observation), *bounds))
+            total += float(reward)
+            if ended or cut:
+                return total, step + 1
+        return total, longest
 
     def close(self) -> None:
         for env in self.envs:

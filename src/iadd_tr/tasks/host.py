@@ -6,6 +6,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from iadd_tr.tasks.crowd import Crowd, Moved
+from iadd_tr.tasks.envs import rescale
 from iadd_tr.tasks.task import Task, TaskError
 from iadd_tr.types import Step
 
@@ -106,11 +107,6 @@ def nonsense(task: Task, where: str) -> TaskError:
         f"Task '{task.name}' gave a number that is not finite ({where}); the last checkpoint is intact: mend the "
         "environment and go on with --resume."
     )
-
-
-def rescale(action: np.ndarray, low: np.ndarray, high: np.ndarray) -> np.ndarray:
-    """From [-1, 1] to the task's bounds, never past them."""
-    return np.clip(low + (np.float64(action) + 1.0) * 0.5 * (high - low), low, high).astype(np.float32)
 
 
 def episode_seed(seed: int, episode: int, stream: int = TRAINING) -> int:
