@@ -3,7 +3,8 @@
 import json
 import os
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
+from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import AbstractContextManager
 from dataclasses import fields
 from functools import partial
@@ -29,6 +30,7 @@ from iadd_tr.training import train
 from iadd_tr.types import Transition
 
 Bar = Callable[[str, int], AbstractContextManager[Callable[[], None]]]
+Programs = tuple[Callable, Callable]
 CHECKPOINT_EVERY = 5
 
 
@@ -78,34 +80,57 @@ def advance(problem: Problem, folder: Path, bar: Bar) -> Any:
 
 
 def compare(chosen: Study, task: str, folder: Path, tick: Callable[[], None]) -> None:
-    """Fit and measure every design at every size; what is already there is not made again."""
-    for name in chosen.forms:
-        missing = [size for size in chosen.sizes if not result_path(folder, size, name).exists()]
-        for size, result in evaluated(chosen, task, name, folder, missing):
-            keep.write(result_path(folder, size, name), result)
-            tick()
-        for _ in set(chosen.sizes) - set(missing):
-            tick()
+    """Fit and measure every design at every size; what is already there is not made again.
+
+    All seeds of a design are fitted by one program, at every size the same, compiled while those before it run.
+    """
+    missing = {
+        name: [size for size in chosen.sizes if not result_path(folder, size, name).exists()] for name in chosen.forms
+    }
+    compiler = ThreadPoolExecutor(1)
+    try:
+        programs = {
+            name: compiler.submit(compiled, chosen, task, name, folder) for name, sizes in missing.items() if sizes
+        }
+        for name, sizes in missing.items():
+            for _ in set(chosen.sizes) - set(sizes):
+                tick()
+            for size in sizes:
+                keep.write(result_path(folder, size, name), evaluated(chosen, task, name, folder, size, programs[name]))
+                tick()
+    finally:
+        compiler.shutdown(wait=False, cancel_futures=True)
 
 
-def evaluated(chosen: Study, task: str, name: str, folder: Path, sizes: list[int]) -> Iterator[tuple[int, Any]]:
-    """One design's results, size after size, all seeds fitted by one program that is compiled once."""
-    design, compiled = DESIGNS[name], None
-    problem = study.problem_of(chosen, task, design)
-    run = traced(problem.settings, rows(problem.settings))
-    remember = jax.jit(jax.vmap(partial(study.remember, design, max(chosen.sizes))))
-    fit = jax.jit(jax.vmap(partial(study.fit_one, problem), (None, 0, 0)))
-    measure = jax.jit(jax.vmap(study.measure))
-    for size in sizes:
-        snapshot = load(folder / f"{size}.npz")
-        arguments = (jnp.int32(size), run, remember(snapshot.real, snapshot.zeros, snapshot.sizes))
-        compiled = compiled or fit.lower(*arguments).compile()
-        start = time.perf_counter()
-        ensemble, info = jax.block_until_ready(compiled(*arguments))
-        cost = {"fit_epochs": np.asarray(info.epochs), "fit_seconds": time.perf_counter() - start}
-        measured = measure(ensemble, snapshot.tests)
-        table = study.results(problem, size, name, measured, cost)
-        yield size, {"table": table, "bins": study.bins(task, size, name, snapshot.tests.rows, measured)}
+def compiled(chosen: Study, task: str, name: str, folder: Path) -> Programs:
+    """The programs that fit and measure a design."""
+    problem = study.problem_of(chosen, task, DESIGNS[name])
+    arguments, snapshot = jax.eval_shape(lambda: fit_arguments(chosen, problem, name, folder, min(chosen.sizes)))
+    fit = jax.jit(jax.vmap(partial(study.fit_one, problem), (None, 0, 0))).lower(*arguments)
+    measure = jax.jit(jax.vmap(study.measure)).lower(fit.out_info[0], snapshot.tests)
+    return fit.compile(), measure.compile()
+
+
+def fit_arguments(chosen: Study, problem: Problem, name: str, folder: Path, size: int) -> tuple[Any, Snapshot]:
+    """What a fit at some size is given, and the snapshot that it is of."""
+    snapshot = load(folder / f"{size}.npz")
+    remember = jax.jit(jax.vmap(partial(study.remember, DESIGNS[name], max(chosen.sizes))))
+    memory = remember(snapshot.real, snapshot.zeros, snapshot.sizes)
+    return (jnp.int32(size), traced(problem.settings, rows(problem.settings)), memory), snapshot
+
+
+def evaluated(
+    chosen: Study, task: str, name: str, folder: Path, size: int, programs: Future[Programs]
+) -> dict[str, Any]:
+    """One design's result at one size."""
+    problem, (fit, measure) = study.problem_of(chosen, task, DESIGNS[name]), programs.result()
+    arguments, snapshot = jax.block_until_ready(fit_arguments(chosen, problem, name, folder, size))
+    start = time.perf_counter()
+    ensemble, info = jax.block_until_ready(fit(*arguments))
+    cost = {"fit_epochs": np.asarray(info.epochs), "fit_seconds": time.perf_counter() - start}
+    measured = measure(ensemble, snapshot.tests)
+    table = study.results(problem, size, name, measured, cost)
+    return {"table": table, "bins": study.bins(task, size, name, snapshot.tests.rows, measured)}
 
 
 def result_path(folder: Path, size: int, name: str) -> Path:
