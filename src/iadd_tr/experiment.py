@@ -7,6 +7,7 @@ from collections import defaultdict, deque
 from collections.abc import Callable, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass
+from functools import cached_property
 from typing import Any
 
 import jax
@@ -93,7 +94,7 @@ class Batch:
         self.rows = rows(problem.settings)
         self.run = traced(problem.settings, self.rows)
         self.shape = (len(self.rows), *problem.settings.seats)
-        self.host = Host(problem.task, [row.seed for row in self.rows], places, math.prod(problem.settings.seats))
+        self.places = places
         self.mesh = make_mesh(len(self.rows))
         self.programs: dict[Stage, Any] = {}
         self.seconds: dict[str, float] = defaultdict(float)
@@ -102,6 +103,17 @@ class Batch:
         self._pending: deque[tuple[str, Any]] = deque()
         self._compilers = ThreadPoolExecutor()
         self._compiling: dict[Stage, Future] = {}
+
+    @cached_property
+    def host(self) -> Host:
+        """The runs' environments, made when they are first asked for."""
+        seats = math.prod(self.shape[1:])
+        return Host(self.problem.task, [row.seed for row in self.rows], self.places, seats)
+
+    def close(self) -> None:
+        """Let the environments go."""
+        if "host" in vars(self):
+            self.host.close()
 
     def __call__(self, stage: Stage, *arguments: Any) -> Any:
         """Launch a stage; its info is kept for the epoch's report."""

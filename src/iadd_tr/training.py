@@ -45,7 +45,7 @@ def train(
     try:
         yield from epochs(algorithm, batch, evaluator, start, on_step)
     finally:
-        batch.host.close()
+        batch.close()
         evaluator.close()
 
 

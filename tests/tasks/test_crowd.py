@@ -102,6 +102,21 @@ def test_one_worker_is_no_worker(spare):
         assert [type(group) for group in Crowd(Teller, count).groups] == [Here]
 
 
+@pytest.mark.parametrize("cores", [0, 2])
+def test_a_crowd_that_was_never_asked_makes_nothing_to_close(spare, cores):
+    spare(cores)
+    made = []
+
+    def make() -> gym.Env:
+        made.append(1)
+        return Teller()
+
+    crowd = Crowd(make, 2)
+    crowd.close()
+    assert not made
+    assert all(worker.process.returncode is not None for worker in crowd.workers)
+
+
 def test_the_factories_of_presets_can_leave_the_process():
     """In a process without the shape checks of the tests, whose wrappers cannot be packed."""
     script = """if True:

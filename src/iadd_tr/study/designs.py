@@ -87,6 +87,8 @@ PLAIN: dict[str, Design] = {
     "monolith-layer-norm": Design({"layer_norm": True}, algo="mbpo", rows="all"),
     "skip-layer-norm": Design({"skip": True, "layer_norm": True}),
     "monolith-skip-layer-norm": Design({"skip": True, "layer_norm": True}, algo="mbpo", rows="all"),
+    "members-14": Design({"members": 14, "elites": 10}),
+    "monolith-members-14": Design({"members": 14, "elites": 10}, algo="mbpo", rows="all"),
     "learned-gain": Design({"learned_gain": True}),
     "raw-intermediate": Design({"standardise": False}),
     "decay-10+1": Design({"stage_decay": (10.0, 1.0)}),

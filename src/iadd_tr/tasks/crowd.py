@@ -69,7 +69,7 @@ class Crowd:
         return Played(*columns)
 
     def close(self) -> None:
-        for group in self.groups:
+        for group in vars(self).get("groups", self.workers):  # no environment is made only to be closed
             group.close()
 
     def _ask(self, name: str, seats: np.ndarray, columns: Sequence[Any], *common: Any) -> list[np.ndarray]:
