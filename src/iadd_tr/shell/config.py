@@ -5,7 +5,7 @@ import json
 from pathlib import Path
 from typing import Any
 
-from iadd_tr.settings import GROUPS, Settings
+from iadd_tr.settings import GROUPS, Agent, Model, Settings
 from iadd_tr.shell.errors import UserError, require
 
 FREE = ("epochs", "evaluation_episodes", "checkpoint_every")  # may change when a run is resumed
@@ -57,70 +57,83 @@ def load(folder: Path) -> Settings:
         ) from None
 
 
+COUNTS = {
+    "loop": ("epochs", "epoch_length", "updates_per_step", "fit_every", "rollouts_per_step", "kept_epochs",
+             "evaluation_episodes"),
+    "model": ("width", "fit_batch", "fit_epochs"),
+    "agent": ("hidden", "batch", "epsilon_hidden"),
+    "ppo": ("environments", "rollout_steps", "passes", "minibatches", "ppo_hidden"),
+}  # fmt: skip
+"""Numbers that must be 1 or more."""
+Rule = tuple[bool, str]
+
+
 def check(settings: Settings) -> None:
     """Refuse settings that cannot work, before anything is made."""
-    loop, model, agent, ppo = settings.loop, settings.model, settings.agent, settings.ppo
-    counts = {
-        "runs": settings.runs,
-        "checkpoint-every": settings.checkpoint_every,
-        "epochs": loop.epochs,
-        "epoch-length": loop.epoch_length,
-        "updates-per-step": loop.updates_per_step,
-        "fit-every": loop.fit_every,
-        "rollouts-per-step": loop.rollouts_per_step,
-        "kept-epochs": loop.kept_epochs,
-        "evaluation-episodes": loop.evaluation_episodes,
-        "width": model.width,
-        "fit-batch": model.fit_batch,
-        "fit-epochs": model.fit_epochs,
-        "hidden": agent.hidden,
-        "batch": agent.batch,
-        "epsilon-hidden": agent.epsilon_hidden,
-        "environments": ppo.environments,
-        "rollout-steps": ppo.rollout_steps,
-        "passes": ppo.passes,
-        "minibatches": ppo.minibatches,
-        "ppo-hidden": ppo.ppo_hidden,
-    }
-    rules = [
-        *((count >= 1, f"--{name} must be 1 or more") for name, count in counts.items()),
+    given = {"runs": settings.runs, "checkpoint_every": settings.checkpoint_every}
+    given |= {name: getattr(getattr(settings, group), name) for group, names in COUNTS.items() for name in names}
+    counts = [(count >= 1, f"--{name.replace('_', '-')} must be 1 or more") for name, count in given.items()]
+    require(counts)
+    require(
+        [
+            *batch_rules(settings),
+            *loop_rules(settings),
+            *model_rules(settings.model),
+            *agent_rules(settings.agent),
+            *ppo_rules(settings),
+        ]
+    )
+
+
+def batch_rules(settings: Settings) -> list[Rule]:
+    """Of the scalars that the runs of a batch have."""
+    ratios = settings.zero_ratios
+    return [
         (0 <= settings.seed < 2**31 - settings.runs, "--seed must lie between 0 and 2147483647"),
+        (bool(settings.betas) and min(settings.betas) >= 0, "--betas must be 0 or more"),
+        (all(0 <= ratio < 1 for ratio in ratios) and bool(ratios), "--zero-ratios must lie in [0, 1)"),
+        (bool(settings.floors) and min(settings.floors) > 0, "--floors must be positive"),
         (
-            settings.algo in ("ppo", "slbo") or loop.warm_up >= 10,
-            "--warm-up must be 10 or more, so that there is something to fit",
+            settings.two_stage or not any(ratios),
+            f"--zero-ratios belongs to iadd and iadd-tr; {settings.algo} keeps its own action sampling",
         ),
-        (
-            settings.algo in ("sac", "ppo", "slbo") or loop.epoch_length % max(loop.fit_every, 1) == 0,
-            "--fit-every must divide --epoch-length",
-        ),
+    ]
+
+
+def loop_rules(settings: Settings) -> list[Rule]:
+    loop, on_policy = settings.loop, settings.algo in ("ppo", "slbo")
+    whole_fits = loop.epoch_length % max(loop.fit_every, 1) == 0
+    return [
+        (on_policy or loop.warm_up >= 10, "--warm-up must be 10 or more, so that there is something to fit"),
+        (on_policy or settings.algo == "sac" or whole_fits, "--fit-every must divide --epoch-length"),
         (0 <= loop.real_share <= 1, "--real-share must lie in [0, 1]"),
         (len(loop.horizon) == 4 and loop.horizon[2] < loop.horizon[3], "--horizon must be x,y,a,b with a < b"),
         (len(loop.horizon) == 4 and 1 <= loop.horizon[0] <= loop.horizon[1], "--horizon must have 1 <= x <= y"),
+    ]
+
+
+def model_rules(model: Model) -> list[Rule]:
+    return [
         (1 <= model.elites <= model.members, "--elites must lie between 1 and --members"),
         (len(model.depths) == 2 and min(model.depths) >= 1, "--depths must be two positive numbers"),
         (len(model.stage_decay) == 2 and min(model.stage_decay) >= 0, "--stage-decay must be two numbers from 0 on"),
         (model.latent_width is None or model.latent_width >= 0, "--latent-width must be 0 or more"),
         (0 <= model.zero_fraction < 1, "--zero-fraction must lie in [0, 1)"),
-        (
-            all(n % max(ppo.environments, 1) == 0 for n in (loop.epoch_length, ppo.rollout_steps)),
-            "--environments must divide --epoch-length and --rollout-steps",
-        ),
-        (
-            ppo.minibatches > 0 and ppo.rollout_steps % ppo.minibatches == 0,
-            "--minibatches must divide --rollout-steps",
-        ),
+    ]
+
+
+def agent_rules(agent: Agent) -> list[Rule]:
+    return [
         (agent.epsilon_degree >= 0, "--epsilon-degree must be 0 or more"),
         (0 <= agent.epsilon_decay < 1, "--epsilon-decay must lie in [0, 1)"),
         (agent.epsilon_ridge > 0, "--epsilon-ridge must be positive"),
-        (bool(settings.betas) and min(settings.betas) >= 0, "--betas must be 0 or more"),
-        (
-            all(0 <= r < 1 for r in settings.zero_ratios) and bool(settings.zero_ratios),
-            "--zero-ratios must lie in [0, 1)",
-        ),
-        (bool(settings.floors) and min(settings.floors) > 0, "--floors must be positive"),
-        (
-            settings.two_stage or not any(settings.zero_ratios),
-            f"--zero-ratios belongs to iadd and iadd-tr; {settings.algo} keeps its own action sampling",
-        ),
     ]
-    require(rules)
+
+
+def ppo_rules(settings: Settings) -> list[Rule]:
+    ppo, length = settings.ppo, settings.loop.epoch_length
+    shared = [total % ppo.environments == 0 for total in (length, ppo.rollout_steps)]
+    return [
+        (all(shared), "--environments must divide --epoch-length and --rollout-steps"),
+        (ppo.rollout_steps % ppo.minibatches == 0, "--minibatches must divide --rollout-steps"),
+    ]
