@@ -109,7 +109,7 @@ def store(
     scales, settings = state.normalisers, problem.settings
     sums = settings.agent.gamma * scales.sums + outcome.reward
     earned = normaliser.update(scales.earned, sums)
-    reward = jnp.clip(outcome.reward / jnp.sqrt(earned.variance + 1e-8), -10.0, 10.0)
+    reward = jnp.clip(outcome.reward / normaliser.deviation(earned.variance), -10.0, 10.0)
     row = Trajectory(
         normaliser.standardise(scales.observation, outcome.observation), choice.drawn, choice.log_density, choice.value,
         reward, normaliser.standardise(scales.observation, outcome.next_observation), outcome.discount, outcome.last,

@@ -87,14 +87,15 @@ def interval(values: Sequence[float]) -> tuple[float, float]:
 def draw(rows: Rows, path: Path) -> None:
     """Cosines to the Monte-Carlo gradient and paired gains at each checkpoint: means and standard errors over seeds."""
     figure, (plain, gains, centred) = plt.subplots(1, 3, figsize=(15, 4.4), layout="constrained")
-    styles = STYLES | {best(rows): (f"best of all: {best(rows)}", "C2")}
+    winner = best(rows)
+    styles = STYLES | {winner: (f"best of all: {winner}", "C2")}
     for axis, column in ((plain, "cosine"), (centred, "centred_cosine")):
         _curve(axis, select(rows, variant="gradient"), f"{column}_without", "without TR", "0.4")
         for variant, (label, color) in styles.items():
             _curve(axis, select(rows, variant=variant), f"{column}_with", label, color)
     for variant, (label, color) in styles.items():
         _curve(gains, select(rows, variant=variant), "gain", label, color)
-    _curve(gains, select(rows, variant=best(rows)), "level_gain", "that one, by its level alone", "black", ":")
+    _curve(gains, select(rows, variant=winner), "level_gain", "that one, by its level alone", "black", ":")
     gains.axhline(0.0, color="black", linewidth=1, zorder=0)
     for epoch in set(PAPER) & set(distinct(rows, "checkpoint")):
         without, with_targeting = PAPER[epoch]
@@ -151,7 +152,8 @@ def _bars(axis: Axes, places: np.ndarray, table: Rows, prefix: str) -> None:
 
 def lines(rows: Rows) -> list[tuple[str, ...]]:
     """For the screen: checkpoint, way to fit, cosine without and with, gain, gain by level alone, size of ε / e."""
-    found = [row for row in summary(rows) if row["variant"] in {*STYLES, best(rows)}]
+    shown = {*STYLES, best(rows)}
+    found = [row for row in summary(rows) if row["variant"] in shown]
     ours = [
         (
             f"{row['checkpoint']}",

@@ -16,7 +16,7 @@ class Reflex(NamedTuple):
     """A deterministic policy in plain arrays, which a process without the learning library can follow."""
 
     layers: Sequence[tuple[np.ndarray, np.ndarray]]
-    """Weights and biases of a perceptron; what it answers beyond the actions is cut off."""
+    """Weights and biases of a perceptron from what is seen to an action not yet bounded."""
     activation: str
     """`relu` or `tanh`, between the layers."""
     bound: str
