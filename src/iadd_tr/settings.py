@@ -38,13 +38,16 @@ class Model:
     stage_decay: tuple[float, ...] = (1.0, 1.0)
     """Factors on the weight decay of the intervention and of the evolution."""
     normalise_target: bool = False
-    """Whether members predict in units of the training rows' deviations."""
+    """Whether members predict in units of the training rows' deviations; with `iadd` they do."""
     model_rate: float = 1e-3
     fit_batch: int = 256
     patience: int = 5
     """A fit ends after more than this many epochs in which no member's holdout error fell by 1 %."""
     fit_epochs: int = 100
     """A fit ends after this many epochs in any case."""
+    zero_rows: Literal["collected", "generated"] = "collected"
+    """Which zero-action rows the two-stage model is fitted to: the real ones, or, as in the paper's text, a zero-action
+    model's."""
     zero_fraction: float = 0.1
     """Share of generated zero-action rows in a minibatch of the two-stage model."""
 
@@ -188,6 +191,11 @@ class Settings:
     @property
     def two_stage(self) -> bool:
         return self.algo in ("iadd", "iadd-tr")
+
+    @property
+    def generates_zeros(self) -> bool:
+        """Whether a zero-action model makes rows for the fit."""
+        return self.two_stage and self.model.zero_rows == "generated"
 
     @property
     def stores_zeros(self) -> bool:

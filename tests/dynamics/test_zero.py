@@ -29,7 +29,9 @@ def buffer(size: int, centre: float = 0.0, sizes: tuple[int, int] = (OBS, ACT)) 
     columns = [random.normal(centre, 1.0, shape).astype(np.float32) for shape in shapes]
     for column in columns:
         column[size:] = 1e3
-    return Replay(Transition(*map(jnp.asarray, columns)), jnp.array(size), jnp.array(0), jnp.array(CAPACITY))
+    return Replay(
+        Transition(*map(jnp.asarray, columns)), jnp.array(size), jnp.array(size % CAPACITY), jnp.array(CAPACITY)
+    )
 
 
 def constant_model() -> ensemble.Ensemble:
@@ -75,23 +77,26 @@ def test_a_run_without_zero_rows_gives_them_no_share(zeros, share):
 
 
 def test_the_zero_model_is_a_monolith_beside_a_two_stage_model():
-    iadd, plain = problem(algo="iadd"), problem(algo="mbpo")
-    run = jax.tree.map(lambda x: x[0], traced(iadd.settings, rows(iadd.settings)))
-    models = jax.eval_shape(lambda: mbpo.init(iadd, run))[0].models
+    text = problem(algo="iadd", zero_rows="generated")
+    run = jax.tree.map(lambda x: x[0], traced(text.settings, rows(text.settings)))
+    models = jax.eval_shape(lambda: mbpo.init(text, run))[0].models
     assert isinstance(models.zero.parameters.members, Monolith)
     assert isinstance(models.main.parameters.members, Stages)
-    assert jax.eval_shape(lambda: mbpo.init(plain, run))[0].models.zero is None
+    for other in (problem(algo="iadd"), problem(algo="mbpo"), problem(algo="mbpo", zero_rows="generated")):
+        assert jax.eval_shape(lambda other=other: mbpo.init(other, run))[0].models.zero is None
 
 
-def test_a_fit_keeps_both_buffers_apart_and_leaves_them_alone():
-    task = problem(algo="iadd", depths=(0, 0), fit_epochs=1)
+@pytest.mark.parametrize(("zero_rows", "centre"), [("generated", 5.0), ("collected", 2.5)])
+def test_a_fit_sees_zero_rows_through_their_model_or_among_all_others_and_leaves_the_buffers_alone(zero_rows, centre):
+    task = problem(algo="iadd", depths=(0, 0), fit_epochs=1, zero_rows=zero_rows)
     settings = task.settings
     main, zeros = (init(jax.random.key(0), settings.model, 1, 1, a0) for a0 in (jnp.zeros(1), None))
     memory = Memory(buffer(30, 5.0, (1, 1)), buffer(10, -5.0, (1, 1)))
-    batched = jax.tree.map(lambda x: x[None], (mbpo.Models(main, zeros), memory))
+    batched = jax.tree.map(lambda x: x[None], (mbpo.Models(main, zeros if zero_rows == "generated" else None), memory))
     before = jax.device_get(batched[1])
     run = traced(settings, rows(settings))
     models, _ = over_runs(task, mbpo.FIT, None)(np.int32(0), np.int32(40), run, *batched)
     jax.tree.map(np.testing.assert_array_equal, before, jax.device_get(batched[1]))
-    assert float(models.zero.scale.observation_mean[0, 0]) == pytest.approx(-5.0, abs=1.0)
-    assert float(models.main.scale.observation_mean[0, 0]) == pytest.approx(5.0, abs=1.0)
+    if zero_rows == "generated":
+        assert float(models.zero.scale.observation_mean[0, 0]) == pytest.approx(-5.0, abs=1.0)
+    assert float(models.main.scale.observation_mean[0, 0]) == pytest.approx(centre, abs=1.0)

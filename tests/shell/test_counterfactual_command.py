@@ -25,15 +25,15 @@ def folder(tmp_path_factory):
 
 def test_tables_hold_every_seed_size_design_and_kind(folder):
     table = read(folder / "table.csv")
-    assert len(table) == 2 * 2 * 2 * 5
-    assert {row["design"] for row in table} == {"monolith", "smooth"}
+    assert len(table) == 2 * 2 * 3 * 5
+    assert {row["design"] for row in table} == {"monolith", "monolith-normal", "smooth"}
     assert {row["action"] for row in table} == {"policy", "noisy", "uniform", "zero", "other"}
     assert all(np.isfinite(float(row["open_loop_5"])) == (row["action"] in ("policy", "uniform")) for row in table)
     assert len(read(folder / "bins.csv")) > 8
     assert (folder / "figure.png").stat().st_size > 10_000
 
 
-def test_ratios_are_to_the_same_seeds_monolith(folder):
+def test_ratios_are_to_the_same_seeds_monoliths(folder):
     table = read(folder / "table.csv")
 
     def errors(design):
@@ -44,8 +44,10 @@ def test_ratios_are_to_the_same_seeds_monolith(folder):
     wanted = {"design": "smooth", "steps": "60", "action": "uniform", "metric": "error"}
     (line,) = [row for row in read(folder / "summary.csv") if wanted.items() <= row.items()]
     assert float(line["median"]) == pytest.approx(np.median(errors("smooth")), rel=1e-4)
-    assert float(line["ratio_median"]) == pytest.approx(np.median(errors("smooth") / errors("monolith")), rel=1e-4)
-    assert float(line["ratio_low"]) <= float(line["ratio_median"]) <= float(line["ratio_high"])
+    for prefix, base in (("ratio_", "monolith"), ("ratio_normal_", "monolith-normal")):
+        ratio = np.median(errors("smooth") / errors(base))
+        assert float(line[f"{prefix}median"]) == pytest.approx(ratio, rel=1e-4)
+        assert float(line[f"{prefix}low"]) <= float(line[f"{prefix}median"]) <= float(line[f"{prefix}high"])
 
 
 def test_the_same_command_makes_nothing_again_but_what_is_missing(folder):

@@ -2,6 +2,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
+from iadd_tr.algorithm.collect import everything
 from iadd_tr.study import counterfactual
 from iadd_tr.study.designs import DESIGNS, Study
 from iadd_tr.tasks.task import resolve
@@ -16,16 +17,18 @@ def marked(first: int, count: int) -> Transition:
     )
 
 
-def test_the_monolith_sees_every_collected_row_and_iadd_the_zero_rows_apart():
+def test_zero_rows_stand_apart_from_the_others_and_are_hidden_from_designs_without_them():
     real, zeros, sizes = marked(0, 9), marked(100, 4), jnp.array([7, 3])
-    seen = {}
-    for name in ("monolith", "monolith-policy", "smooth", "zeros-real"):
+
+    def rewards(buffer):
+        return np.asarray(buffer.rows.reward[: int(buffer.size)]).tolist()
+
+    for name in ("monolith", "monolith-no-zeros", "smooth", "iadd", "no-zeros"):
         memory = counterfactual.remember(DESIGNS[name], 20, real, zeros, sizes)
-        seen[name] = np.asarray(memory.real.rows.reward[: int(memory.real.size)]).tolist()
-        assert np.asarray(memory.zeros.rows.reward[: int(memory.zeros.size)]).tolist() == [100, 101, 102]
+        assert rewards(memory.real) == list(range(7))
         assert memory.real.rows.reward.size == 20
-    assert seen["smooth"] == seen["monolith-policy"] == list(range(7))
-    assert seen["monolith"] == seen["zeros-real"] == [*range(7), 100, 101, 102]
+        assert (memory.zeros is None) == name.endswith("no-zeros")
+        assert rewards(everything(memory)) == [*range(7), *([] if memory.zeros is None else [100, 101, 102])]
 
 
 def test_agents_take_as_many_steps_as_asked_and_keep_their_zero_rows():

@@ -5,10 +5,11 @@ import pytest
 from iadd_tr.dynamics import stages
 from iadd_tr.settings import Model
 from iadd_tr.study import designs
-from iadd_tr.study.designs import DESIGNS, PLAIN, matched_width, parameter_count, sized
+from iadd_tr.study.designs import BASES, DESIGNS, matched_width, parameter_count, sized
+from iadd_tr.tasks import presets
 
 SIZES = {"hopper": (11, 3), "walker2d": (17, 6)}
-NAMES = {"hopper": tuple(PLAIN), "walker2d": ("direct", "smooth", "affine", "latent-0")}
+NAMES = {"hopper": tuple(DESIGNS), "walker2d": ("direct", "smooth", "anchor-affine", "latent-0")}
 
 
 def test_parameters_are_those_of_the_layers():
@@ -27,7 +28,7 @@ def test_parameters_are_those_of_the_layers():
 def test_every_design_is_as_large_as_the_monolith(task):
     target = parameter_count(Model(), False, *SIZES[task])
     for name in NAMES[task]:
-        design = PLAIN[name]
+        design = DESIGNS[name]
         model = sized(design, Model(), *SIZES[task])
         count = parameter_count(model, design.two_stage, *SIZES[task])
         assert abs(count / target - 1) < 0.02, name
@@ -50,7 +51,9 @@ def test_quick_leaves_alone_what_was_asked_for():
     assert (study.seeds, study.tasks, study.sizes) == (3, ("walker2d",), designs.QUICK["sizes"])
 
 
-def test_a_design_is_compared_with_a_monolith_of_its_kind():
-    assert designs.base_of("smooth") == "monolith"
-    assert designs.base_of("smooth-normal") == "monolith-normal"
-    assert DESIGNS["monolith-normal"].changes == {"normalise_target": True}
+def test_designs_are_compared_with_mbpos_member_and_with_one_that_has_iadds_targets():
+    plain, normal = (DESIGNS[name] for name in BASES)
+    assert (plain.algo, plain.changes, plain.zeros) == ("mbpo", {}, True)
+    assert (normal.algo, normal.changes, normal.zeros) == ("mbpo", {"normalise_target": True}, True)
+    assert presets.settings("hopper", "iadd").model.normalise_target
+    assert not presets.settings("hopper", "mbpo").model.normalise_target

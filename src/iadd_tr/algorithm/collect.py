@@ -28,7 +28,7 @@ class Choice(eqx.Module):
 
 
 class Memory(eqx.Module):
-    """Real rows for the agent and the model, and zero-action rows for the zero-action model alone."""
+    """Real rows for the agent and the model, and zero-action rows that only a model is fitted to."""
 
     real: Replay
     zeros: Replay | None
@@ -40,6 +40,14 @@ def init(problem: Problem) -> Memory:
     budget = loop.warm_up + loop.epochs * loop.epoch_length
     zeros = replay.init(budget, task.observations, task.actions) if problem.settings.stores_zeros else None
     return Memory(replay.init(budget, task.observations, task.actions), zeros)
+
+
+def everything(memory: Memory) -> Replay:
+    """All collected rows in one buffer: together they are never more than its room."""
+    if memory.zeros is None:
+        return memory.real
+    live = jnp.arange(memory.zeros.rows.reward.size) < memory.zeros.size
+    return replay.extend(memory.real, memory.zeros.rows, live)
 
 
 def warm_up(batch: Batch, state: Any) -> Any:

@@ -21,7 +21,7 @@ from iadd_tr.types import PRNGKey, Run
 
 
 class Models(eqx.Module):
-    """The dynamics model and, for IADD, the zero-action model that helps to fit it."""
+    """The dynamics model and, where zero-action rows are generated, the zero-action model that makes them."""
 
     main: Ensemble
     zero: Ensemble | None
@@ -85,23 +85,22 @@ def init(problem: Problem, run: Run) -> tuple[State, None]:
 
 
 def init_models(key: PRNGKey, zero_key: PRNGKey, problem: Problem) -> Models:
-    """Fresh members: for IADD two-stage ones, and monolithic ones for the zero-action model."""
+    """Fresh members: for IADD two-stage ones, and monolithic ones for a zero-action model."""
     task, settings = problem.task, problem.settings
     fresh = partial(ensemble.init, model=settings.model, observations=task.observations, actions=task.actions)
-    if not settings.two_stage:
-        return Models(fresh(key, reference=None), None)
-    return Models(fresh(key, reference=jnp.array(task.anchor)), fresh(zero_key, reference=None))
+    main = fresh(key, reference=jnp.array(task.anchor) if settings.two_stage else None)
+    return Models(main, fresh(zero_key, reference=None) if settings.generates_zeros else None)
 
 
 def fit_models(
     problem: Problem, step: Int[Array, ""], collected: Int[Array, ""], run: Run, models: Models, memory: Memory
 ) -> tuple[Models, fit.Info]:
-    """Fit the zero-action model, let it make rows, and fit the model with them; MBPO has the last step alone."""
+    """Fit the model to all rows; or fit the zero-action model, let it make rows, and fit the model with them."""
     settings = problem.settings.model
     zero_key, row_key, main_key = jax.random.split(run.at(3, step), 3)
     train = partial(fit.fit, rate=run.model_rate, model=settings, learn_ending=problem.task.ending is None)
     if models.zero is None or memory.zeros is None:
-        main, info = train(main_key, models.main, memory.real, collected)
+        main, info = train(main_key, models.main, collect.everything(memory), collected)
         return Models(main, None), info
     share = jnp.where(run.zero_ratio > 0, settings.zero_fraction, 0.0)
     pace = jnp.ceil(collected * settings.zero_fraction).astype(jnp.int32)

@@ -10,7 +10,7 @@ import numpy as np
 from iadd_tr.report import figures
 from iadd_tr.report.statistics import interval
 from iadd_tr.report.theory import distinct, select
-from iadd_tr.study.designs import base_of
+from iadd_tr.study.designs import BASES
 
 Rows = Sequence[dict[str, Any]]
 
@@ -19,15 +19,15 @@ METRICS = (*ERRORS, "nll", "coverage_50", "coverage_90")
 
 
 def summary(table: Rows) -> list[dict[str, Any]]:
-    """Each metric's median over seeds with its interval, and that of the ratios to the same seed's monolith."""
+    """Each metric's median over seeds with its interval, and those of the ratios to the same seed's monoliths."""
     groups = dict.fromkeys((row["task"], row["steps"], row["design"], row["action"]) for row in table)
     return [
         {
             **dict(zip(("task", "steps", "design", "action", "metric"), (*group, metric), strict=True)),
             "seeds": len(values),
-            "base": base_of(group[2]),
             **_spread("", values),
-            **_spread("ratio_", ratios(table, *group, metric) if metric in ERRORS else np.array([])),
+            **_spread("ratio_", ratios(table, BASES[0], *group, metric)),
+            **_spread("ratio_normal_", ratios(table, BASES[1], *group, metric)),
         }
         for group in groups
         for metric in METRICS
@@ -35,11 +35,10 @@ def summary(table: Rows) -> list[dict[str, Any]]:
     ]
 
 
-def ratios(table: Rows, task: str, steps: int, design: str, action: str, metric: str) -> np.ndarray:
-    """A design's numbers over the monolith's, seed by seed."""
-    return _values(table, task, steps, design, action, metric) / _values(
-        table, task, steps, base_of(design), action, metric
-    )
+def ratios(table: Rows, base: str, task: str, steps: int, design: str, action: str, metric: str) -> np.ndarray:
+    """A design's numbers over a monolith's, seed by seed; none where the metric is no error."""
+    own, other = (_values(table, task, steps, name, action, metric) for name in (design, base))
+    return own / other if metric in ERRORS else own[:0]
 
 
 def _values(table: Rows, task: str, steps: int, design: str, action: str, metric: str) -> np.ndarray:
@@ -57,7 +56,7 @@ def _spread(prefix: str, values: np.ndarray) -> dict[str, Any]:
 
 
 def lines(table: Rows, metric: str) -> list[tuple[str, ...]]:
-    """For the screen: task, steps, design, and for each kind of action the median, with its ratio where it has one."""
+    """For the screen: task, steps, design, and for each kind of action the median, with ratios where it has them."""
     groups = dict.fromkeys((row["task"], row["steps"], row["design"]) for row in table)
     actions = columns(table, metric)
     return [
@@ -77,7 +76,8 @@ def _cell(table: Rows, task: str, steps: int, design: str, action: str, metric: 
     values = _values(table, task, steps, design, action, metric)
     if metric not in ERRORS:
         return f"{np.median(values):.3g}"
-    return f"{np.median(values):.3g} ×{np.median(ratios(table, task, steps, design, action, metric)):.2f}"
+    beside = [np.median(ratios(table, base, task, steps, design, action, metric)) for base in BASES]
+    return f"{np.median(values):.3g} " + " ".join(f"×{ratio:.2f}" for ratio in beside)
 
 
 def draw(bins: Rows, path: Path) -> None:

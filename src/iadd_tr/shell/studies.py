@@ -123,8 +123,7 @@ def counterfactual(options: Counterfactual) -> None:
     from iadd_tr.shell import keep
 
     study = designs.quick(options.study) if options.quick else options.study
-    bases = map(designs.base_of, study.forms)
-    study = replace(study, forms=tuple(dict.fromkeys((*bases, *study.forms))))
+    study = replace(study, forms=tuple(dict.fromkeys((*designs.BASES, *study.forms))))
     steps.check(study)
     folder = make_folder(options.out)
     keep.same_study(folder, study, "tasks", "forms")
@@ -139,7 +138,7 @@ def counterfactual(options: Counterfactual) -> None:
     write_csv(folder / "bins.csv", bins)
     report.draw(bins, folder / "figure.png")
     for metric in ("error", "open_loop_25", "nll", "coverage_90"):
-        title = f"{metric}: median over seeds{' × ratio to the monolith' * (metric in report.ERRORS)}"
+        title = f"{metric}: median over seeds{' × ratios to both monoliths' * (metric in report.ERRORS)}"
         show(title, ("task", "steps", "design", *report.columns(table, metric)), report.lines(table, metric))
     print(f"{folder / 'table.csv'}, summary.csv, bins.csv and figure.png are written.")
 

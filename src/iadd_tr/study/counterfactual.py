@@ -104,10 +104,7 @@ def remember(design: Design, capacity: int, real: Transition, zeros: Transition,
     """One run's buffers with the rows that the design sees, as large for a small replay as for a large one."""
     empty = replay.init(capacity, real.observation.shape[-1], real.action.shape[-1])
     live, still = (jnp.arange(part.reward.size) < size for part, size in zip((real, zeros), sizes, strict=True))
-    seen = replay.extend(empty, real, live)
-    if design.rows == "all":
-        seen = replay.extend(seen, zeros, still)
-    return Memory(seen, replay.extend(empty, zeros, still))
+    return Memory(replay.extend(empty, real, live), replay.extend(empty, zeros, still) if design.zeros else None)
 
 
 def fit_one(problem: Problem, collected: Int[Array, ""], run: Run, memory: Memory) -> tuple[Ensemble, fit.Info]:

@@ -2,7 +2,7 @@
 
 from bisect import bisect_left
 from dataclasses import dataclass, field, replace
-from typing import Any, Literal
+from typing import Any
 
 import jax
 import jax.numpy as jnp
@@ -16,11 +16,11 @@ class Design:
     """A member, and the collected rows that it is fitted to."""
 
     changes: dict[str, Any] = field(default_factory=dict)
-    """Fields of the model's settings that differ from the defaults."""
+    """Fields of the model's settings that differ from the algorithm's own."""
     algo: Algorithm = "iadd"
     """Whose member and fit it has: `mbpo` is monolithic."""
-    rows: Literal["policy", "all"] = "policy"
-    """Whether real zero-action rows stand among the rows of the fit."""
+    zeros: bool = True
+    """Whether it sees the zero-action rows at all."""
 
     @property
     def two_stage(self) -> bool:
@@ -32,8 +32,8 @@ class Study:
     """Which designs are compared, on what data."""
 
     tasks: tuple[str, ...] = ("hopper", "halfcheetah", "walker2d")
-    forms: tuple[str, ...] = ("monolith", "direct", "residual", "smooth")
-    """Names of designs; the monolith is always among them."""
+    forms: tuple[str, ...] = ("monolith", "direct", "residual", "smooth", "iadd")
+    """Names of designs; two monoliths are always among them."""
     seeds: int = 5
     """Agents whose replay is learned from, each with its own models."""
     sizes: tuple[int, ...] = (5000, 20_000, 60_000)
@@ -60,58 +60,53 @@ QUICK = {
 }  # fmt: skip
 
 
-PAPER = {"depths": (2, 2), "evolve_from": "state"}
+TEXT = {"normalise_target": False, "zero_rows": "generated"}
+PAPER = {**TEXT, "depths": (2, 2), "evolve_from": "state"}
+NORMAL = {"normalise_target": True}
 
-PLAIN: dict[str, Design] = {
-    "monolith": Design(algo="mbpo", rows="all"),
-    "monolith-policy": Design(algo="mbpo"),
+DESIGNS: dict[str, Design] = {
+    "monolith": Design(algo="mbpo"),
+    "monolith-normal": Design(NORMAL, algo="mbpo"),
+    "monolith-no-zeros": Design(NORMAL, algo="mbpo", zeros=False),
+    "monolith-skip": Design({**NORMAL, "skip": True}, algo="mbpo"),
+    "monolith-layer-norm": Design({**NORMAL, "layer_norm": True}, algo="mbpo"),
+    "monolith-skip-layer-norm": Design({**NORMAL, "skip": True, "layer_norm": True}, algo="mbpo"),
+    "monolith-members-14": Design({**NORMAL, "members": 14, "elites": 10}, algo="mbpo"),
     "direct": Design({**PAPER, "form": "direct"}),
     "residual": Design({**PAPER, "form": "residual"}),
-    "smooth": Design(),
-    "smooth-state": Design({"evolve_from": "state"}),
-    "smooth-2+2": Design({"depths": (2, 2)}),
-    "smooth-2+2-state": Design(PAPER),
-    "smooth-3+1": Design({"depths": (3, 1)}),
-    "smooth-3+1-state": Design({"depths": (3, 1), "evolve_from": "state"}),
-    "residual-1+3": Design({"form": "residual"}),
-    "affine": Design({"form": "affine"}),
-    "affine-state": Design({"form": "affine", "evolve_from": "state"}),
+    "smooth": Design(TEXT),
+    "iadd": Design(),
+    "raw-target": Design({"normalise_target": False}),
+    "generated": Design({"zero_rows": "generated"}),
+    "generated-30": Design({"zero_rows": "generated", "zero_fraction": 0.3}),
+    "generated-skip-layer-norm": Design({"zero_rows": "generated", "skip": True, "layer_norm": True}),
+    "no-zeros": Design(zeros=False),
+    "anchor-direct": Design({"form": "direct"}),
+    "anchor-residual": Design({"form": "residual"}),
+    "anchor-affine": Design({"form": "affine"}),
+    "from-state": Design({"evolve_from": "state"}),
+    "depths-2+2": Design({"depths": (2, 2)}),
+    "depths-2+2-from-state": Design({"depths": (2, 2), "evolve_from": "state"}),
+    "depths-3+1": Design({"depths": (3, 1)}),
     "latent-0": Design({"latent_width": 0}),
     "latent-4": Design({"latent_width": 4}),
     "latent-64": Design({"latent_width": 64}),
     "latent-gaussian": Design({"latent": "gaussian"}),
     "latent-anchored": Design({"anchor_latent": True}),
     "skip": Design({"skip": True}),
-    "monolith-skip": Design({"skip": True}, algo="mbpo", rows="all"),
     "layer-norm": Design({"layer_norm": True}),
-    "monolith-layer-norm": Design({"layer_norm": True}, algo="mbpo", rows="all"),
     "skip-layer-norm": Design({"skip": True, "layer_norm": True}),
-    "monolith-skip-layer-norm": Design({"skip": True, "layer_norm": True}, algo="mbpo", rows="all"),
     "members-14": Design({"members": 14, "elites": 10}),
-    "monolith-members-14": Design({"members": 14, "elites": 10}, algo="mbpo", rows="all"),
     "learned-gain": Design({"learned_gain": True}),
     "raw-intermediate": Design({"standardise": False}),
     "decay-10+1": Design({"stage_decay": (10.0, 1.0)}),
     "decay-1+10": Design({"stage_decay": (1.0, 10.0)}),
-    "decay-0+1": Design({"stage_decay": (0.0, 1.0)}),
-    "zeros-0": Design({"zero_fraction": 0.0}),
-    "zeros-30": Design({"zero_fraction": 0.3}),
-    "zeros-real": Design({"zero_fraction": 0.0}, rows="all"),
 }
-"""The monolith sees every collected row; a two-stage member sees the zero-action rows through the zero-action model,
-`zeros-0` not at all, `zeros-real` themselves."""
+"""MBPO's monolith and better equipped ones; three anchors as a text would have them, with generated zero rows and plain
+targets; the default, and what it becomes when one thing is changed."""
 
-NORMAL = "-normal"
-DESIGNS: dict[str, Design] = PLAIN | {
-    name + NORMAL: replace(design, changes={**design.changes, "normalise_target": True})
-    for name, design in PLAIN.items()
-}
-"""Each also with targets in units of their deviations, to be compared with a monolith that has them too."""
-
-
-def base_of(name: str) -> str:
-    """The monolith that a design is compared with."""
-    return "monolith" + NORMAL * name.endswith(NORMAL)
+BASES = ("monolith", "monolith-normal")
+"""What every design is compared with: MBPO's member, and the same with targets in units of their deviations."""
 
 
 def quick(study: Study) -> Study:

@@ -60,7 +60,7 @@ def settings(task: str, algo: Algorithm) -> Settings:
         zero_ratios=(0.1,) if two_stage else (0.0,),
         checkpoint_every=preset.checkpoint_every,
         loop=_loop(preset.loop, algo),
-        model=preset.model,
+        model=replace(preset.model, normalise_target=two_stage),
         agent=preset.agent,
     )
 
