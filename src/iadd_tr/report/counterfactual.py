@@ -1,4 +1,4 @@
-"""Tables and the figure of the counterfactual study: errors beside the monolith's, by how unlikely the action was."""
+"""Tables and figures of the counterfactual study: errors beside the monolith's, by how unlikely the action was."""
 
 from collections.abc import Sequence
 from pathlib import Path
@@ -32,6 +32,25 @@ def summary(table: Rows) -> list[dict[str, Any]]:
         for group in groups
         for metric in METRICS
         if (values := _values(table, *group, metric)).size
+    ]
+
+
+def overall(table: Rows) -> list[dict[str, Any]]:
+    """Over all sizes: the median over seeds of each seed's geometric mean of one-step error ratios."""
+    sizes = distinct(table, "steps")
+    groups = dict.fromkeys((row["task"], row["design"], row["action"]) for row in table)
+
+    def together(base: str, task: str, design: str, action: str) -> np.ndarray:
+        found = [ratios(table, base, task, size, design, action, "error") for size in sizes]
+        return np.exp(np.mean(np.log(found), axis=0))
+
+    return [
+        {
+            **dict(zip(("task", "design", "action"), group, strict=True)),
+            **_spread("ratio_", together(BASES[0], *group)),
+            **_spread("ratio_normal_", together(BASES[1], *group)),
+        }
+        for group in groups
     ]
 
 
@@ -80,7 +99,14 @@ def _cell(table: Rows, task: str, steps: int, design: str, action: str, metric: 
     return f"{np.median(values):.3g} " + " ".join(f"×{ratio:.2f}" for ratio in beside)
 
 
-def draw(bins: Rows, path: Path) -> None:
+def relative(bins: Rows) -> list[dict[str, Any]]:
+    """The bins with every error over that of the same seed's monolith."""
+    place = ("task", "steps", "seed", "bin")
+    base = {tuple(row[key] for key in place): row["error"] for row in select(bins, design=BASES[0])}
+    return [{**row, "error": row["error"] / base[tuple(row[key] for key in place)]} for row in bins]
+
+
+def draw(bins: Rows, label: str, path: Path) -> None:
     """Error against -log pi(a|s), bins at equal distances: a column per task, a row per size, a line per design."""
     tasks, sizes = distinct(bins, "task"), sorted(distinct(bins, "steps"))
     shape = {"nrows": len(sizes), "ncols": len(tasks), "figsize": (4.6 * len(tasks), 3.1 * len(sizes) + 0.6)}
@@ -91,8 +117,8 @@ def draw(bins: Rows, path: Path) -> None:
                 _line(axis, select(bins, task=task, steps=size, design=design), design)
             places = {row["bin"]: f"{row['surprise']:.3g}" for row in select(bins, task=task, steps=size)}
             axis.set_xticks(sorted(places), [places[number] for number in sorted(places)])
-            axis.set(title=f"{task}, {size} steps", yscale="log")
-        axes[i, 0].set_ylabel("one-step error")
+            axis.set(title=f"{task}, {size} steps")
+        axes[i, 0].set_ylabel(label)
     for axis in axes[-1]:
         axis.set_xlabel("how unlikely the action was: bins of −log π(a|s)")
     handles, labels = axes[0, 0].get_legend_handles_labels()
@@ -104,7 +130,7 @@ def _line(axis: Any, rows: Rows, design: str) -> None:
     """The median over seeds in every bin, its interval shaded."""
     places = sorted(distinct(rows, "bin"))
     errors = [[row["error"] for row in select(rows, bin=number)] for number in places]
-    drawn = {"color": "black", "linestyle": "--"} if design == "monolith" else {}
+    drawn = {"color": "black", "linestyle": "--"} if design == BASES[0] else {}
     (line,) = axis.plot(
         places, [np.median(x) for x in errors], marker="o", markersize=3, linewidth=1.6, label=design, **drawn
     )

@@ -135,12 +135,14 @@ def counterfactual(options: Counterfactual) -> None:
     table, bins = steps.gather(study, folder)
     write_csv(folder / "table.csv", table)
     write_csv(folder / "summary.csv", report.summary(table))
+    write_csv(folder / "overall.csv", report.overall(table))
     write_csv(folder / "bins.csv", bins)
-    report.draw(bins, folder / "figure.png")
+    report.draw(bins, "one-step error", folder / "figure.png")
+    report.draw(report.relative(bins), "error ÷ the same seed's monolith", folder / "ratios.png")
     for metric in ("error", "open_loop_25", "nll", "coverage_90"):
         title = f"{metric}: median over seeds{' × ratios to both monoliths' * (metric in report.ERRORS)}"
         show(title, ("task", "steps", "design", *report.columns(table, metric)), report.lines(table, metric))
-    print(f"{folder / 'table.csv'}, summary.csv, bins.csv and figure.png are written.")
+    print(f"{folder} holds table.csv, summary.csv, overall.csv, bins.csv, figure.png and ratios.png.")
 
 
 def check(study: Study) -> None:
