@@ -37,8 +37,8 @@ class Model:
     """Whether the evolution sees the observable block in the state's deviations."""
     stage_decay: tuple[float, ...] = (1.0, 1.0)
     """Factors on the weight decay of the intervention and of the evolution."""
-    normalise_target: bool = False
-    """Whether members predict in units of the training rows' deviations; with `iadd` they do."""
+    normalise_target: bool = True
+    """Whether members predict in units of the training rows' deviations; MBPO's own do not."""
     model_rate: float = 1e-3
     fit_batch: int = 256
     patience: int = 5

@@ -60,23 +60,23 @@ QUICK = {
 }  # fmt: skip
 
 
-TEXT = {"normalise_target": False, "zero_rows": "generated"}
+RAW = {"normalise_target": False}
+TEXT = {**RAW, "zero_rows": "generated"}
 PAPER = {**TEXT, "depths": (2, 2), "evolve_from": "state"}
-NORMAL = {"normalise_target": True}
 
 DESIGNS: dict[str, Design] = {
-    "monolith": Design(algo="mbpo"),
-    "monolith-normal": Design(NORMAL, algo="mbpo"),
-    "monolith-no-zeros": Design(NORMAL, algo="mbpo", zeros=False),
-    "monolith-skip": Design({**NORMAL, "skip": True}, algo="mbpo"),
-    "monolith-layer-norm": Design({**NORMAL, "layer_norm": True}, algo="mbpo"),
-    "monolith-skip-layer-norm": Design({**NORMAL, "skip": True, "layer_norm": True}, algo="mbpo"),
-    "monolith-members-14": Design({**NORMAL, "members": 14, "elites": 10}, algo="mbpo"),
+    "monolith": Design(RAW, algo="mbpo"),
+    "monolith-normal": Design(algo="mbpo"),
+    "monolith-no-zeros": Design(algo="mbpo", zeros=False),
+    "monolith-skip": Design({"skip": True}, algo="mbpo"),
+    "monolith-layer-norm": Design({"layer_norm": True}, algo="mbpo"),
+    "monolith-skip-layer-norm": Design({"skip": True, "layer_norm": True}, algo="mbpo"),
+    "monolith-members-14": Design({"members": 14, "elites": 10}, algo="mbpo"),
     "direct": Design({**PAPER, "form": "direct"}),
     "residual": Design({**PAPER, "form": "residual"}),
     "smooth": Design(TEXT),
     "iadd": Design(),
-    "raw-target": Design({"normalise_target": False}),
+    "raw-target": Design(RAW),
     "generated": Design({"zero_rows": "generated"}),
     "generated-30": Design({"zero_rows": "generated", "zero_fraction": 0.3}),
     "generated-skip-layer-norm": Design({"zero_rows": "generated", "skip": True, "layer_norm": True}),

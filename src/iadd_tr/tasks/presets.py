@@ -60,7 +60,7 @@ def settings(task: str, algo: Algorithm) -> Settings:
         zero_ratios=(0.1,) if two_stage else (0.0,),
         checkpoint_every=preset.checkpoint_every,
         loop=_loop(preset.loop, algo),
-        model=replace(preset.model, normalise_target=two_stage),
+        model=preset.model,
         agent=preset.agent,
     )
 
