@@ -14,7 +14,7 @@ from iadd_tr.shell import bench
 from iadd_tr.tasks import presets
 from iadd_tr.tasks.task import resolve
 
-RATES = floors.Rates("device", 1e9, 1e9)
+RATES = floors.Rates(1e9, 1e9)
 TINY = presets.Preset(
     "Pendulum-v1",
     Loop(epochs=3, epoch_length=8, fit_every=4, warm_up=40, updates_per_step=2, rollouts_per_step=5, kept_epochs=2),
@@ -101,20 +101,25 @@ def test_rows_collected_by_helpers_are_real_rows_of_other_seeds(monkeypatch):
 
 def test_a_presets_epochs_are_summed_over_its_schedule(monkeypatch):
     monkeypatch.setitem(presets.PRESETS, "tiny", TINY)
-    *found, whole = parts.epochs(RATES, "tiny", 2, 1, 1)
+    *found, whole = parts.epochs("tiny", 2, 1, 1)
     begin, middle, end = (line["milliseconds"] for line in found)
     assert [line["what"] for line in found] == [f"tiny, 2 runs, epoch {n}" for n in (1, 2, 3)]
     assert whole["milliseconds"] == pytest.approx(3 * (begin + 2 * middle + end) / 4)
     assert whole["end_over_beginning"] == pytest.approx(end / begin)
     assert {"fit", "rollout", "update", "act", "environment", "evaluation"} <= found[0]["stages"].keys()
-    assert all(line["milliseconds"] > 0 and line["floor"] > 0 for line in found)
+    assert all(line["milliseconds"] > 0 and line["operations"] > 0 and line["bytes"] > 0 for line in found)
+    counts = [line["operations"] for line in found]
+    assert whole["operations"] == pytest.approx(3 * (counts[0] + 2 * counts[1] + counts[2]) / 4)
 
 
 def test_the_plan_follows_the_options_and_a_line_is_written_in_readable_units():
     options = bench.Bench(parts=("fit", "epoch"), tasks=("ant",), rows=(10,), runs=3)
     assert [name for name, _ in bench.plan(options)] == ["fits", "epochs"]
-    line = {"part": "fit", "what": "x", "milliseconds": 1234.0, "floor": 0.5, "ratio": 2468.0, "peak_gib": float("nan")}
+    line = {"part": "fit", "what": "x", "milliseconds": 1234.0, "operations": 5e5, "bytes": 1.0, "peak_gib": np.nan}
+    line = floors.beside(line, floors.Rates(1e9, 2e9))
     assert bench.describe(line) == ("fit", "x", "1.23 s", "0.5 ms", "2468.00", "")
+    assert bench.rated([line, {"part": "start"}]) == ": 0.001 to 0.001 TFLOP/s, 2 to 2 GB/s"
+    assert bench.rated([]) == ""
     assert bench.duration(1.2e6) == "20.0 min"
 
 

@@ -19,7 +19,6 @@ SERIES = 3
 class Rates(NamedTuple):
     """Operations of a large matrix product, and bytes read or written by a large sum, per second."""
 
-    device: str
     operations: float
     bytes: float
 
@@ -64,10 +63,16 @@ def measure() -> Rates:
     square, long = jnp.ones((size, size)), jnp.ones(size * size)
     product, sum_ = jax.jit(lambda x: x @ x), jax.jit(lambda x: x + 1.0)
     return Rates(
-        device.device_kind,
         2.0 * size**3 / median_seconds(lambda: product(square), 10),
         2.0 * FLOAT * size**2 / median_seconds(lambda: sum_(long), 10),
     )
+
+
+def beside(line: dict[str, Any], rates: Rates) -> dict[str, Any]:
+    """A line with its floor at rates that were measured at the same time, so that a busy machine slows down both."""
+    floor = 1e3 * Work(line["operations"], line["bytes"]).seconds(rates)
+    rated = {"operations_per_second": rates.operations, "bytes_per_second": rates.bytes}
+    return {**line, "floor": floor, "ratio": line["milliseconds"] / floor, **rated}
 
 
 def weights(sizes: Sequence[int]) -> int:

@@ -1,4 +1,4 @@
-"""The parts of the loop, each timed through the product's own stages and set beside its floor."""
+"""The parts of the loop, each timed through the product's own stages and set beside the work it must do."""
 
 import time
 from collections.abc import Sequence
@@ -11,7 +11,7 @@ import numpy as np
 
 from iadd_tr.algorithm import mbpo
 from iadd_tr.bench import floors, full
-from iadd_tr.bench.floors import Rates, Work, median_seconds
+from iadd_tr.bench.floors import Work, median_seconds
 from iadd_tr.dynamics import fit
 from iadd_tr.dynamics.split import holdout_count
 from iadd_tr.evaluate import Evaluator
@@ -24,12 +24,10 @@ STEP_EPOCHS = 5  # epochs of the fit that gives the time of one gradient step
 EPISODE = 1000  # steps of an evaluation, at most
 
 
-def row(part: str, what: str, seconds: float, floor: float, **more: Any) -> Row:
+def row(part: str, what: str, seconds: float, work: Work, **more: Any) -> Row:
     """A line of the table."""
-    return {
-        "part": part, "what": what, "milliseconds": 1e3 * seconds, "floor": 1e3 * floor, "ratio": seconds / floor,
-        "peak_gib": peak_memory(), **more,
-    }  # fmt: skip
+    about = {"part": part, "what": what, "milliseconds": 1e3 * seconds, "peak_gib": peak_memory()}
+    return {**about, **work._asdict(), **more}
 
 
 def several(runs: int) -> str:
@@ -43,7 +41,7 @@ def peak_memory() -> float:
     return statistics.get("peak_bytes_in_use", float("nan")) / 2**30
 
 
-def updates(rates: Rates, runs: int, repeats: int) -> list[Row]:
+def updates(runs: int, repeats: int) -> list[Row]:
     """One update of the agents on Hopper, without and with TR."""
     collected = full.collect("hopper", 5000, 1)
     found = []
@@ -59,9 +57,9 @@ def updates(rates: Rates, runs: int, repeats: int) -> list[Row]:
             return agent[0]
 
         each = median_seconds(improve, repeats) / settings.loop.updates_per_step
-        floor = floors.update(batch.problem, beta > 0).times(runs).seconds(rates)
+        needed = floors.update(batch.problem, beta > 0).times(runs)
         label = f"{several(runs)}, {'with' if beta else 'without'} TR"
-        found.append(row("update", label, each, floor, runs=runs, beta=beta))
+        found.append(row("update", label, each, needed, runs=runs, beta=beta))
     return found
 
 
@@ -83,7 +81,7 @@ def timed_fit(batch: Batch, stage: Stage, rows: int, models: mbpo.Models, memory
     return models, time.perf_counter() - start, batch.infos["fit"][-1]
 
 
-def gradient_steps(rates: Rates, runs: int, rows: int) -> list[Row]:
+def gradient_steps(runs: int, rows: int) -> list[Row]:
     """One gradient step of the ensemble on Hopper, as a share of a fit of a few epochs."""
     collected = full.collect("hopper", rows, 1)
     found = []
@@ -97,8 +95,8 @@ def gradient_steps(rates: Rates, runs: int, rows: int) -> list[Row]:
         models, _, _ = timed_fit(batch, FIT_MAIN, rows, state.models, state.memory)
         _, seconds, _ = timed_fit(batch, FIT_MAIN, rows, models, state.memory)
         each = seconds / STEP_EPOCHS / steps_per_epoch(batch.problem, rows)
-        floor = floors.gradient_step(batch.problem).times(runs).seconds(rates)
-        found.append(row("gradient step", f"{several(runs)}, {name}", each, floor, runs=runs, member=name))
+        needed = floors.gradient_step(batch.problem).times(runs)
+        found.append(row("gradient step", f"{several(runs)}, {name}", each, needed, runs=runs, member=name))
     return found
 
 
@@ -108,7 +106,7 @@ def steps_per_epoch(problem: Problem, rows: int) -> int:
     return -(-training // problem.settings.model.fit_batch)
 
 
-def fits(rates: Rates, runs: int, sizes: Sequence[int], workers: int) -> list[Row]:
+def fits(runs: int, sizes: Sequence[int], workers: int) -> list[Row]:
     """One whole fit on Hopper, continued from a fit to the same rows."""
     collected = full.collect("hopper", max(sizes), workers)
     batch = full.batch_of(full.preset("hopper", "mbpo", runs, warm_up=max(sizes), epochs=1))
@@ -119,13 +117,13 @@ def fits(rates: Rates, runs: int, sizes: Sequence[int], workers: int) -> list[Ro
         _, seconds, info = timed_fit(batch, mbpo.FIT, size, models, state.memory)
         per_run = np.asarray(info.epochs)
         steps = float(per_run.sum()) * steps_per_epoch(batch.problem, size)
-        floor = floors.gradient_step(batch.problem).times(steps).seconds(rates)
+        needed = floors.gradient_step(batch.problem).times(steps)
         what = f"{several(runs)}, {size} rows"
-        found.append(row("fit", what, seconds, floor, rows=size, fit_epochs=per_run.tolist()))
+        found.append(row("fit", what, seconds, needed, rows=size, fit_epochs=per_run.tolist()))
     return found
 
 
-def rollouts(rates: Rates, runs: int, horizons: Sequence[int], repeats: int) -> list[Row]:
+def rollouts(runs: int, horizons: Sequence[int], repeats: int) -> list[Row]:
     """Imagined rows of Hopper."""
     collected = full.collect("hopper", 5000, 1)
     batch = full.batch_of(full.preset("hopper", "mbpo", runs, epochs=1, horizon=(1, max(horizons), -1, 0)))
@@ -140,28 +138,31 @@ def rollouts(rates: Rates, runs: int, horizons: Sequence[int], repeats: int) -> 
 
         seconds = median_seconds(imagine, repeats)
         rows = runs * horizon * rollouts_per_fit(settings.loop, settings.model)
-        floor = floors.imagined_row(batch.problem).times(rows).seconds(rates)
+        needed = floors.imagined_row(batch.problem).times(rows)
         what = f"{several(runs)}, horizon {horizon}"
-        found.append(row("rollout", what, seconds, floor, rows_per_second=rows / seconds))
+        found.append(row("rollout", what, seconds, needed, rows_per_second=rows / seconds))
     return found
 
 
-def epochs(rates: Rates, task: str, runs: int, blocks: int, workers: int) -> list[Row]:
+def epochs(task: str, runs: int, blocks: int, workers: int) -> list[Row]:
     """Epochs of a preset at the beginning, in the middle and at the end of its schedule, and the sum of all."""
     settings = full.preset(task, "mbpo", runs)
     last = settings.loop.epochs - 1
     collected = full.collect(task, full.seen(settings, last), workers)
     batch = full.batch_of(settings)
-    found = [epoch(rates, batch, number, collected, blocks) for number in (0, last // 2, last)]
-    begin, middle, end = (line["milliseconds"] for line in found)
-    floor = np.trapezoid([line["floor"] for line in found], [0.0, 0.5, 1.0])
-    total = settings.loop.epochs * np.trapezoid([begin, middle, end], [0.0, 0.5, 1.0])
+    found = [epoch(batch, number, collected, blocks) for number in (0, last // 2, last)]
+
+    def whole(name: str) -> float:
+        return settings.loop.epochs * float(np.trapezoid([line[name] for line in found], [0.0, 0.5, 1.0]))
+
     what = f"{task}, {several(runs)}, all {last + 1} epochs"
-    whole = row("preset", what, total / 1e3, settings.loop.epochs * floor / 1e3)
-    return [*found, {**whole, "task": task, "end_over_beginning": end / begin}]
+    growth = found[-1]["milliseconds"] / found[0]["milliseconds"]
+    needed = Work(whole("operations"), whole("bytes"))
+    preset = row("preset", what, whole("milliseconds") / 1e3, needed, task=task, end_over_beginning=growth)
+    return [*found, preset]
 
 
-def epoch(rates: Rates, batch: full.Part, number: int, collected: Any, blocks: int) -> Row:
+def epoch(batch: full.Part, number: int, collected: Any, blocks: int) -> Row:
     """One epoch, timed over its first blocks, with an evaluation whose episodes are full."""
     loop = batch.problem.settings.loop
     batch.limit = 1  # compiles what the loop calls
@@ -177,8 +178,8 @@ def epoch(rates: Rates, batch: full.Part, number: int, collected: Any, blocks: i
     stages = {name: value / share for name, value in parts.items()}
     stages["evaluation"] = evaluation_seconds(batch, state)
     what = f"{batch.problem.settings.task}, {several(len(batch.rows))}, epoch {number + 1}"
-    floor = work(batch, number, [info["epochs"] for info in infos["fit"]]).seconds(rates)
-    return row("epoch", what, seconds / share + stages["evaluation"], floor, stages=stages)
+    needed = work(batch, number, [info["epochs"] for info in infos["fit"]])
+    return row("epoch", what, seconds / share + stages["evaluation"], needed, stages=stages)
 
 
 def evaluation_seconds(batch: Batch, state: mbpo.State) -> float:

@@ -71,17 +71,16 @@ def bench(options: Bench) -> None:
             (min(options.rows, default=1) <= 5_000_000, "--rows must be 5000000 or less"),
         ]
     )
-    rates = alone(measure_rates)
-    calls = plan(for_device(options, rates.device))
+    device = alone(device_kind)
+    calls = plan(for_device(options, device))
     with progress("parts", len(calls)) as advance:
         lines = []
         for call in calls:
-            lines += alone(run_part, call, rates)
+            lines += alone(run_part, *call)
             advance()
-    write(options.out, rates, lines)
+    write(options.out, device, lines)
     columns = ("part", "what", "measured", "floor", "ratio", "peak GiB")
-    title = f"{rates.device}: {rates.operations / 1e12:.3g} TFLOP/s, {rates.bytes / 1e9:.4g} GB/s"
-    show(title, columns, [describe(line) for line in lines])
+    show(f"{device}{rated(lines)}", columns, [describe(line) for line in lines])
     print(f"{options.out} is written.")
 
 
@@ -110,17 +109,21 @@ def alone(function: Callable, *arguments: Any) -> Any:
         return pool.submit(function, *arguments).result()
 
 
-def measure_rates() -> Any:
-    from iadd_tr.bench import floors
+def device_kind() -> str:
+    import jax
 
-    return floors.measure()
+    return jax.devices()[0].device_kind
 
 
-def run_part(call: tuple[str, tuple[Any, ...]], rates: Any) -> list[dict[str, Any]]:
-    from iadd_tr.bench import parts
+def run_part(name: str, arguments: tuple[Any, ...]) -> list[dict[str, Any]]:
+    """A part's lines, beside their floors where they have them; what the device can is measured right after it."""
+    if name == "starts":
+        return starts(*arguments)
+    from iadd_tr.bench import floors, parts
 
-    name, arguments = call
-    return starts(*arguments) if name == "starts" else getattr(parts, name)(rates, *arguments)
+    lines = getattr(parts, name)(*arguments)
+    rates = floors.measure()
+    return [floors.beside(line, rates) for line in lines]
 
 
 def starts(runs: int) -> list[dict[str, Any]]:
@@ -159,6 +162,15 @@ def first_step(runs: int, cache: str) -> float:
     raise UserError("The benchmark of the start took no step.")
 
 
+def rated(lines: Sequence[dict[str, Any]]) -> str:
+    """What the device could do beside the parts, at least and at most."""
+    rates = [(line["operations_per_second"], line["bytes_per_second"]) for line in lines if "ratio" in line]
+    if not rates:
+        return ""
+    (slow, fast), (few, many) = ((min(rate), max(rate)) for rate in zip(*rates, strict=True))
+    return f": {slow / 1e12:.3g} to {fast / 1e12:.3g} TFLOP/s, {few / 1e9:.4g} to {many / 1e9:.4g} GB/s"
+
+
 def describe(line: dict[str, Any]) -> Sequence[str]:
     """A line for people."""
     peak = line.get("peak_gib", float("nan"))
@@ -179,7 +191,7 @@ def duration(milliseconds: float) -> str:
     return f"{milliseconds / 1e3:.3g} s" if milliseconds < 6e5 else f"{milliseconds / 6e4:.1f} min"
 
 
-def write(path: Path, rates: Any, lines: Sequence[dict[str, Any]]) -> None:
+def write(path: Path, device: str, lines: Sequence[dict[str, Any]]) -> None:
     """Everything measured, with where and when."""
     import jax
 
@@ -187,7 +199,7 @@ def write(path: Path, rates: Any, lines: Sequence[dict[str, Any]]) -> None:
         "date": date.today().isoformat(),
         "cores": os.cpu_count(),
         "jax": jax.__version__,
-        **rates._asdict(),
+        "device": device,
         "lines": [{name: value for name, value in line.items() if value == value} for line in lines],
     }
     try:
