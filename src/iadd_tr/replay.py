@@ -54,6 +54,11 @@ def extend(buffer: Replay, rows: Transition, live: Bool[Array, " B"]) -> Replay:
     return Replay(stored, size, (buffer.position + count) % buffer.limit, buffer.limit)
 
 
+def live(buffer: Replay) -> Bool[Array, " C"]:
+    """Which of the ring's places hold a row."""
+    return jnp.arange(buffer.rows.reward.size) < buffer.size
+
+
 def sample(key: PRNGKey, buffer: Replay, *shape: int) -> Transition:
     """Rows uniformly with replacement, as many as `shape` holds."""
     return take(buffer.rows, jax.random.randint(key, shape, 0, jnp.maximum(buffer.size, 1)))

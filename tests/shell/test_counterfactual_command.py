@@ -3,6 +3,7 @@ import csv
 import numpy as np
 import pytest
 
+from iadd_tr.report import counterfactual as report
 from iadd_tr.shell.cli import main
 
 TINY = [
@@ -48,6 +49,28 @@ def test_ratios_are_to_the_same_seeds_monoliths(folder):
         ratio = np.median(errors("smooth") / errors(base))
         assert float(line[f"{prefix}median"]) == pytest.approx(ratio, rel=1e-4)
         assert float(line[f"{prefix}low"]) <= float(line[f"{prefix}median"]) <= float(line[f"{prefix}high"])
+
+
+def test_ratios_over_all_sizes_are_geometric_means(folder):
+    table = {tuple(row[k] for k in ("design", "steps", "action", "seed")): float(row["error"])
+             for row in read(folder / "table.csv")}  # fmt: skip
+    sizes, seeds = ({key[i] for key in table} for i in (1, 3))
+    for line in read(folder / "overall.csv"):
+        design, action = line["design"], line["action"]
+        for prefix, base in (("ratio_", "monolith"), ("ratio_normal_", "monolith-normal")):
+            products = [
+                np.prod([table[design, size, action, seed] / table[base, size, action, seed] for size in sizes])
+                for seed in seeds
+            ]
+            expected = np.median(np.power(products, 1 / len(sizes)))
+            assert float(line[f"{prefix}median"]) == pytest.approx(expected, rel=1e-3)
+
+
+def test_bins_are_set_beside_the_same_seeds_monolith():
+    place = {"task": "hopper", "steps": 5, "bin": 0}
+    errors = {("monolith", 1): 2.0, ("monolith", 2): 4.0, ("iadd", 1): 1.0, ("iadd", 2): 3.0}
+    bins = [{**place, "design": d, "seed": s, "error": e} for (d, s), e in errors.items()]
+    assert [row["error"] for row in report.relative(bins)] == [1.0, 1.0, 0.5, 0.75]
 
 
 def test_the_same_command_makes_nothing_again_but_what_is_missing(folder):

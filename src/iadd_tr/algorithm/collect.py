@@ -46,8 +46,7 @@ def everything(memory: Memory) -> Replay:
     """All collected rows in one buffer: together they are never more than its room."""
     if memory.zeros is None:
         return memory.real
-    live = jnp.arange(memory.zeros.rows.reward.size) < memory.zeros.size
-    return replay.extend(memory.real, memory.zeros.rows, live)
+    return replay.extend(memory.real, memory.zeros.rows, replay.live(memory.zeros))
 
 
 def warm_up(batch: Batch, state: Any) -> Any:

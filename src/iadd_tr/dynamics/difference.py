@@ -40,7 +40,7 @@ def init(key: PRNGKey, observations: int, actions: int, slbo: Slbo) -> Model:
 
 def rescale(model: Model, buffer: Replay) -> Model:
     """The same network with the scales of all rows collected so far."""
-    live = jnp.arange(buffer.rows.reward.size) < buffer.size
+    live = replay.live(buffer)
 
     def moments(value: Float[Array, "C D"]) -> Moments:
         mean, deviation = replay.moments(value, live)

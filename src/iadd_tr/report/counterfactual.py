@@ -1,6 +1,6 @@
 """Tables and figures of the counterfactual study: errors beside the monolith's, by how unlikely the action was."""
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -26,8 +26,7 @@ def summary(table: Rows) -> list[dict[str, Any]]:
             **dict(zip(("task", "steps", "design", "action", "metric"), (*group, metric), strict=True)),
             "seeds": len(values),
             **_spread("", values),
-            **_spread("ratio_", ratios(table, BASES[0], *group, metric)),
-            **_spread("ratio_normal_", ratios(table, BASES[1], *group, metric)),
+            **_beside(lambda base, group=group, metric=metric: ratios(table, base, *group, metric)),
         }
         for group in groups
         for metric in METRICS
@@ -47,8 +46,7 @@ def overall(table: Rows) -> list[dict[str, Any]]:
     return [
         {
             **dict(zip(("task", "design", "action"), group, strict=True)),
-            **_spread("ratio_", together(BASES[0], *group)),
-            **_spread("ratio_normal_", together(BASES[1], *group)),
+            **_beside(lambda base, group=group: together(base, *group)),
         }
         for group in groups
     ]
@@ -65,6 +63,12 @@ def _values(table: Rows, task: str, steps: int, design: str, action: str, metric
     own = select(table, task=task, steps=steps, design=design, action=action)
     values = np.array([row[metric] for row in sorted(own, key=lambda row: row["seed"])])
     return values[:0] if np.all(np.isnan(values)) else values
+
+
+def _beside(ratios_to: Callable[[str], np.ndarray]) -> dict[str, Any]:
+    """The spreads of ratios to each of the monoliths."""
+    plain, normal = map(ratios_to, BASES)
+    return _spread("ratio_", plain) | _spread("ratio_normal_", normal)
 
 
 def _spread(prefix: str, values: np.ndarray) -> dict[str, Any]:
@@ -117,7 +121,7 @@ def draw(bins: Rows, label: str, path: Path) -> None:
                 _line(axis, select(bins, task=task, steps=size, design=design), design)
             places = {row["bin"]: f"{row['surprise']:.3g}" for row in select(bins, task=task, steps=size)}
             axis.set_xticks(sorted(places), [places[number] for number in sorted(places)])
-            axis.set(title=f"{task}, {size} steps")
+            axis.set_title(f"{task}, {size} steps")
         axes[i, 0].set_ylabel(label)
     for axis in axes[-1]:
         axis.set_xlabel("how unlikely the action was: bins of −log π(a|s)")
