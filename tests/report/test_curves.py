@@ -4,7 +4,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from iadd_tr.report.curves import curves, draw
+from iadd_tr.report.curves import curves, draw, setbacks, spread, table
 from iadd_tr.shell.runlog import read_metrics
 
 
@@ -18,28 +18,29 @@ def lines(algorithm: str, returns: list[float], task: str = "hopper", seed: int 
 
 def test_curves_are_the_mean_and_deviation_over_the_seeds_that_got_there():
     long, short = [1.0, 4.0, 9.0], [3.0, 8.0]
-    steps, mean, deviation, seeds = curves(lines("mbpo", long) + lines("mbpo", short, seed=2))["hopper"]["mbpo"]
+    curve = curves(lines("mbpo", long) + lines("mbpo", short, seed=2))["hopper"]["mbpo"]
+    steps, mean, deviation = spread(curve)
     both = np.array([long[:2], short])
     assert steps.tolist() == [1000, 2000, 3000]
     np.testing.assert_allclose(mean, [*both.mean(axis=0), 9.0])
     np.testing.assert_allclose(deviation, [*both.std(axis=0), 0.0])
-    assert seeds == 2
+    assert len(curve) == 2
 
 
 def test_algorithms_and_tasks_are_kept_apart():
-    table = curves(lines("mbpo", [1.0]) + lines("iadd-tr", [2.0]) + lines("mbpo", [5.0, 6.0], task="ant"))
-    assert {task: list(algorithms) for task, algorithms in table.items()} == {
+    found = curves(lines("mbpo", [1.0]) + lines("iadd-tr", [2.0]) + lines("mbpo", [5.0, 6.0], task="ant"))
+    assert {task: list(algorithms) for task, algorithms in found.items()} == {
         "ant": ["mbpo"],
         "hopper": ["iadd-tr", "mbpo"],
     }
-    assert table["hopper"]["mbpo"][1].tolist() == [1.0]
-    assert table["ant"]["mbpo"][1].tolist() == [5.0, 6.0]
+    assert spread(found["hopper"]["mbpo"])[1].tolist() == [1.0]
+    assert spread(found["ant"]["mbpo"])[1].tolist() == [5.0, 6.0]
 
 
 def test_lines_of_an_interleaved_file_come_out_in_the_order_of_steps():
     first, second = lines("mbpo", [1.0, 2.0, 3.0]), lines("mbpo", [3.0, 4.0, 5.0], seed=2)
     shuffled = [first[2], second[0], first[0], second[2], second[1], first[1]]
-    steps, mean, _, _ = curves(shuffled)["hopper"]["mbpo"]
+    steps, mean, _ = spread(curves(shuffled)["hopper"]["mbpo"])
     assert steps.tolist() == [1000, 2000, 3000]
     assert mean.tolist() == [2.0, 3.0, 4.0]
 
@@ -77,3 +78,36 @@ def test_a_last_line_that_lacks_only_its_newline_is_left_out_too(tmp_path):
 
 def test_a_folder_without_metrics_has_no_lines(tmp_path):
     assert read_metrics(tmp_path) == []
+
+
+def test_what_differs_within_an_algorithm_stands_in_its_name():
+    swept = [line | {"zero_ratio": ratio, "floor": 1.0} for ratio in (0.0, 0.1) for line in lines("iadd", [ratio])]
+    alone = [line | {"zero_ratio": 0.0, "floor": 1.0} for line in lines("mbpo", [7.0])]
+    assert list(curves(swept + alone)["hopper"]) == ["iadd, λ₀ 0.0", "iadd, λ₀ 0.1", "mbpo"]
+    kinds = [line | {"variant": name} for name in ("deep", "wide") for line in lines("iadd", [1.0])]
+    assert list(curves(kinds)["hopper"]) == ["iadd, deep", "iadd, wide"]
+
+
+def test_the_table_holds_what_all_runs_have_reached():
+    rows = lines("mbpo", [0.0, 10.0, 20.0]) + lines("mbpo", [2.0, 6.0], seed=2)
+    (row,) = table(rows)
+    assert (row["task"], row["name"], row["runs"], row["steps"], row["evaluations"]) == ("hopper", "mbpo", 2, 2000, 4)
+    assert row["last"]["mean"] == 8.0
+    assert row["last"]["deviation"] == pytest.approx(np.sqrt(8.0))
+    assert row["all"]["mean"] == row["last_ten"]["mean"] == 4.5
+
+
+def test_the_last_ten_epochs_are_the_last_ten():
+    (row,) = table(lines("mbpo", [float(epoch) for epoch in range(15)]))
+    assert row["last_ten"]["interquartile_mean"] == np.mean(range(5, 15))
+
+
+def test_runs_that_share_no_epoch_have_no_numbers():
+    first, second = lines("mbpo", [1.0, 2.0]), lines("mbpo", [1.0, 2.0], seed=2)
+    assert table([first[0], second[1]]) == [{"task": "hopper", "name": "mbpo", "runs": 2, "steps": 0}]
+
+
+def test_a_setback_loses_more_than_four_tenths_of_the_gain_whatever_the_sign():
+    returns = np.array([[0.0, 100.0, 61.0, 59.0, 100.0]])
+    expected = [[False, False, False, True, False]]
+    assert setbacks(returns).tolist() == setbacks(returns - 1000).tolist() == expected

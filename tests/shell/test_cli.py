@@ -3,6 +3,7 @@ import os
 import shutil
 import subprocess
 import sys
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -324,6 +325,20 @@ def test_a_finished_run_is_evaluated_and_drawn(capsys, finished, tmp_path):
     assert [line.split()[3] for line in shown.splitlines()[1:]] == ["0", "1"]
     run("plot", finished, "--out", tmp_path / "curves.png")
     assert (tmp_path / "curves.png").read_bytes().startswith(b"\x89PNG")
+    shown = capsys.readouterr().out
+    assert [name in shown for name in ("iadd: 1 × 40", "iadd-tr: 1 × 40", "mbpo")] == [True, True, False]
+
+
+def test_folders_are_seeds_of_one_experiment_where_only_seeds_and_swept_numbers_differ(tmp_path):
+    base = presets.settings("probe:drift", "iadd")
+    wide = replace(base, model=replace(base.model, width=7))
+    others = {"a": base, "b": replace(base, seed=2, runs=3), "c": replace(base, zero_ratios=(0.3,)), "d": wide}
+    for name, settings in others.items():
+        runlog.write_config(tmp_path / name, settings)
+        (tmp_path / name / runlog.METRICS).write_text('{"algorithm": "iadd"}\n')
+    gathered = cli.gather([tmp_path / name for name in others])
+    assert [line["variant"] for line in gathered] == ["a", "a", "a", "d"]
+    assert [Path(line["folder"]).name for line in gathered] == list(others)
 
 
 def test_the_same_evaluation_twice_gives_the_same_returns(capsys, pendulum):

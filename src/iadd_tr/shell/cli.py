@@ -7,7 +7,7 @@ import sys
 from collections.abc import Sequence
 from dataclasses import dataclass, fields
 from pathlib import Path
-from typing import Annotated, get_args
+from typing import Annotated, Any, get_args
 
 import tyro
 
@@ -45,7 +45,7 @@ class Evaluate:
 
 @dataclass(frozen=True)
 class Plot:
-    """Draw the learning curves of run folders, also while they are being written."""
+    """Draw the learning curves of run folders and print a table of returns, also while they are being written."""
 
     runs: tyro.conf.Positional[tuple[Path, ...]]
     out: Path = Path("curves.png")
@@ -146,14 +146,10 @@ def evaluate(arguments: list[str]) -> None:
 
 def plot(arguments: list[str]) -> None:
     from iadd_tr.report import curves
-    from iadd_tr.shell import config
-    from iadd_tr.shell.runlog import read_metrics
+    from iadd_tr.shell.output import show
 
     options = parse(Plot, arguments, "plot")
-    lines = []
-    for folder in options.runs:
-        config.read(folder)
-        lines += read_metrics(folder)
+    lines = gather(options.runs)
     if not lines:
         raise UserError("These folders hold no finished epoch yet; wait for the first one.")
     try:
@@ -162,7 +158,40 @@ def plot(arguments: list[str]) -> None:
         raise UserError(
             f"Cannot write '{options.out}' ({error}); give a .png, .pdf or .svg in a writable folder."
         ) from None
+    columns = ("interquartile mean (95 %)", "last epoch", "last ten", "all", "mean ± deviation, last", "setbacks")
+    rows = curves.table(lines)
+    for task in dict.fromkeys(row["task"] for row in rows):
+        show(task, columns, [_cells(row) for row in rows if row["task"] == task])
+    print(f"A setback is an epoch whose return lost more than {curves.SETBACK} of what its run had gained.")
     print(options.out)
+
+
+def gather(folders: Sequence[Path]) -> list[dict[str, Any]]:
+    """The metrics of run folders, each line with its folder and with the first of the folders that are alike."""
+    from iadd_tr.shell import config
+    from iadd_tr.shell.runlog import read_metrics
+
+    firsts: dict[tuple[str, str], str] = {}
+    lines = []
+    for folder in folders:
+        variant, name = config.variant(config.read(folder).get("settings", {})), folder.resolve().name
+        for line in read_metrics(folder):
+            first = firsts.setdefault((line["algorithm"], variant), name)
+            lines.append(line | {"folder": str(folder.resolve()), "variant": first})
+    return lines
+
+
+def _cells(row: dict[str, Any]) -> list[str]:
+    """A row of the table of returns as text."""
+    if not row["steps"]:
+        return [row["name"], "no epoch that all runs have reached"]
+    middles = [
+        f"{part['interquartile_mean']:.0f} ({part['low']:.0f} to {part['high']:.0f})"
+        for part in (row["last"], row["last_ten"], row["all"])
+    ]
+    last = f"{row['last']['mean']:.0f} ± {row['last']['deviation']:.0f}"
+    name = f"{row['name']}: {row['runs']} × {row['steps']:,}"
+    return [name, *middles, last, f"{row['setbacks']} of {row['evaluations']}"]
 
 
 def study(arguments: list[str]) -> None:

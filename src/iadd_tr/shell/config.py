@@ -9,6 +9,7 @@ from iadd_tr.settings import GROUPS, Agent, Model, Settings
 from iadd_tr.shell.errors import UserError, require
 
 FREE = ("epochs", "evaluation_episodes", "checkpoint_every")  # may change when a run is resumed
+TOLD_BY_LINES = ("task", "algo", "runs", "seed", "betas", "zero_ratios", "floors")  # every line of metrics has its own
 FREE_OPTIONS = [f"--{name.replace('_', '-')}" for name in FREE]
 
 
@@ -29,11 +30,23 @@ def _tuples(data: dict[str, Any]) -> dict[str, Any]:
 
 def fingerprint(settings: Settings) -> str:
     """What must be the same for a checkpoint to be gone on from."""
-    data = to_json(settings)
-    for group in (data, data["loop"]):
-        for name in FREE:
-            group.pop(name, None)
-    return json.dumps(data, sort_keys=True)
+    return _without(to_json(settings), FREE)
+
+
+def variant(data: dict[str, Any]) -> str:
+    """What must be the same in the settings of two folders, as JSON, for their runs to be seeds of one experiment."""
+    return _without(data, (*FREE, *TOLD_BY_LINES))
+
+
+def _without(data: dict[str, Any], left_out: tuple[str, ...]) -> str:
+    kept = {
+        group: {name: value for name, value in values.items() if name not in left_out}
+        if isinstance(values, dict)
+        else values
+        for group, values in data.items()
+        if group not in left_out
+    }
+    return json.dumps(kept, sort_keys=True)
 
 
 def read(folder: Path) -> dict[str, Any]:

@@ -35,7 +35,10 @@ def show(title: str, columns: Sequence[str], rows: Sequence[Sequence[str]]) -> N
     table = Table(*columns, title=title)
     for row in rows:
         table.add_row(*row)
-    Console().print(table)
+    console = Console()
+    if not console.is_terminal:
+        console.width = 160
+    console.print(table)
 
 
 @contextmanager
