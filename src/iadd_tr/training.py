@@ -11,6 +11,7 @@ from iadd_tr.algorithm import mbpo, ppo, sac, slbo
 from iadd_tr.evaluate import Evaluator
 from iadd_tr.experiment import Batch, Problem
 from iadd_tr.settings import Settings, rollout_length
+from iadd_tr.tasks.crowd import Played
 from iadd_tr.tasks.host import Place
 
 
@@ -60,8 +61,8 @@ def epochs(
         clock = time.perf_counter()
         state = algorithm.epoch(batch, state, number)
         batch.settle()
-        returns = evaluate(batch, evaluator, state, number)
-        metrics = describe(batch, state, number, returns, time.perf_counter() - clock)
+        played = evaluate(batch, evaluator, state, number)
+        metrics = describe(batch, state, number, played, time.perf_counter() - clock)
         yield Epoch(number, state, batch.host.places(), metrics)
 
 
@@ -70,15 +71,15 @@ def algorithm_of(settings: Settings) -> Any:
     return {"sac": sac, "ppo": ppo, "slbo": slbo}.get(settings.algo, mbpo)
 
 
-def evaluate(batch: Batch, evaluator: Evaluator, state: Any, epoch: int) -> np.ndarray:
-    """Returns [R, E] of the deterministic policies."""
+def evaluate(batch: Batch, evaluator: Evaluator, state: Any, epoch: int) -> Played:
+    """Episodes [R, E] of the deterministic policies."""
     start = time.perf_counter()
-    returns = evaluator.play(algorithm_of(batch.problem.settings).reflexes(state), epoch).returned
+    played = evaluator.play(algorithm_of(batch.problem.settings).reflexes(state), epoch)
     batch.seconds["evaluation"] += time.perf_counter() - start
-    return returns
+    return played
 
 
-def describe(batch: Batch, state: Any, number: int, returns: np.ndarray, elapsed: float) -> list[dict[str, Any]]:
+def describe(batch: Batch, state: Any, number: int, played: Played, elapsed: float) -> list[dict[str, Any]]:
     """A line of metrics per run."""
     settings = batch.problem.settings
     infos, seconds = batch.report()
@@ -94,8 +95,9 @@ def describe(batch: Batch, state: Any, number: int, returns: np.ndarray, elapsed
             "zero_ratio": row.zero_ratio,
             "floor": row.floor,
             "environment_steps": (number + 1) * settings.loop.epoch_length,
-            "return": float(returns[index].mean()),
-            "returns": returns[index].tolist(),
+            "return": float(played.returned[index].mean()),
+            "returns": played.returned[index].tolist(),
+            "episode_steps": played.steps[index].tolist(),
             "rollout_length": rollout_length(settings.loop, number) if isinstance(state, mbpo.State) else 0,
             "zero_rows": collected[index],
             **{f"{stage}/{name}": value for stage, kept in infos.items() for name, value in kept[index].items()},

@@ -158,4 +158,4 @@ def test_evaluation_uses_the_mode():
     mean, _ = policy.distribution(one, jnp.array([0.3]))
     np.testing.assert_allclose(reflex(np.array([0.3])), jnp.tanh(mean), rtol=1e-5)
     evaluator = Evaluator(setting.task, [1], 1)
-    np.testing.assert_array_equal(evaluate(batch, evaluator, state, 0), evaluator.play([reflex], 0).returned)
+    np.testing.assert_array_equal(evaluate(batch, evaluator, state, 0).returned, evaluator.play([reflex], 0).returned)
