@@ -84,6 +84,13 @@ def test_episodes_of_different_lengths_stop_counting_at_their_own_end():
     np.testing.assert_array_equal(played.steps, lengths)
 
 
+def test_the_discounted_return_of_a_reward_of_one_is_a_geometric_sum():
+    played = Evaluator(countdown(), [1, 2], 4, gamma=0.9).play([STILL] * 2, epoch=2)
+    np.testing.assert_allclose(played.discounted, (1 - 0.9**played.steps) / 0.1)
+    plain = Evaluator(countdown(), [1, 2], 4).play([STILL] * 2, epoch=2)
+    np.testing.assert_array_equal(plain.discounted, plain.returned)
+
+
 def test_an_episode_without_an_end_is_cut(monkeypatch):
     monkeypatch.setattr(crowd, "LONGEST_EPISODE", 7)
     evaluator = Evaluator(countdown(), [1], 8)

@@ -14,17 +14,17 @@ from iadd_tr.tasks.task import Task
 
 
 class Evaluator:
-    """E environments for each of R runs, kept between evaluations."""
+    """E environments for each of R runs, kept between evaluations; discounted rewards are counted with `gamma`."""
 
-    def __init__(self, task: Task, seeds: Sequence[int], episodes: int):
-        self.task, self.seeds, self.episodes = task, list(seeds), episodes
+    def __init__(self, task: Task, seeds: Sequence[int], episodes: int, gamma: float = 1.0):
+        self.task, self.seeds, self.episodes, self.gamma = task, list(seeds), episodes, gamma
         self.crowd = Crowd(task.make, len(self.seeds) * episodes)
 
     def play(self, policies: Sequence[Reflex], epoch: int) -> Played:
         """Episodes [R, E] of the runs' policies, from starts that depend on the seed and the epoch alone."""
         bounds = np.asarray(self.task.low), np.asarray(self.task.high)
         each = [policy for policy in policies for _ in range(self.episodes)]
-        played = self.crowd.play(self.resets(epoch), each, *bounds)
+        played = self.crowd.play(self.resets(epoch), each, bounds, self.gamma)
         if not_finite(played.returned[:, None]).size:
             raise nonsense(self.task, f"evaluation at epoch {epoch}")
         return Played(*(column.reshape(len(self.seeds), self.episodes) for column in played))

@@ -42,7 +42,8 @@ def train(
     """Train all runs of a problem, from the beginning or from `start`, and yield after every epoch."""
     algorithm = algorithm_of(problem.settings)
     batch = Batch(problem, None if start is None else start.places)
-    evaluator = Evaluator(problem.task, [row.seed for row in batch.rows], problem.settings.loop.evaluation_episodes)
+    settings, seeds = problem.settings, [row.seed for row in batch.rows]
+    evaluator = Evaluator(problem.task, seeds, settings.loop.evaluation_episodes, settings.agent.gamma)
     try:
         yield from epochs(algorithm, batch, evaluator, start, on_step)
     finally:
@@ -97,6 +98,7 @@ def describe(batch: Batch, state: Any, number: int, played: Played, elapsed: flo
             "environment_steps": (number + 1) * settings.loop.epoch_length,
             "return": float(played.returned[index].mean()),
             "returns": played.returned[index].tolist(),
+            "discounted_return": float(played.discounted[index].mean()),
             "episode_steps": played.steps[index].tolist(),
             "rollout_length": rollout_length(settings.loop, number) if isinstance(state, mbpo.State) else 0,
             "zero_rows": collected[index],

@@ -33,6 +33,7 @@ class Played(NamedTuple):
     """Whole episodes, a row for each."""
 
     returned: np.ndarray
+    discounted: np.ndarray
     steps: np.ndarray
 
 
@@ -62,10 +63,12 @@ class Crowd:
         """One step of each, with actions in the task's own units."""
         return Moved(*self._ask("step", seats, (actions,)))
 
-    def play(self, seeds: np.ndarray, policies: Sequence[Reflex], low: np.ndarray, high: np.ndarray) -> Played:
+    def play(
+        self, seeds: np.ndarray, policies: Sequence[Reflex], bounds: tuple[np.ndarray, np.ndarray], gamma: float
+    ) -> Played:
         """A whole episode of every environment with its own policy."""
         packed = [tuple(policy) for policy in policies]
-        columns = self._ask("play", np.arange(self.count), (seeds, packed), (low, high), LONGEST_EPISODE)
+        columns = self._ask("play", np.arange(self.count), (seeds, packed), bounds, gamma, LONGEST_EPISODE)
         return Played(*columns)
 
     def close(self) -> None:

@@ -63,25 +63,33 @@ class Envs:
         seeds: np.ndarray,
         policies: Sequence[tuple],
         bounds: tuple[np.ndarray, np.ndarray],
+        gamma: float,
         longest: int,
-    ) -> tuple[np.ndarray, np.ndarray]:
-        """A whole episode of each with its policy, a reflex as a tuple: rewards in all, and steps."""
+    ) -> tuple[np.ndarray, ...]:
+        """A whole episode of each with its policy, a reflex as a tuple: rewards in all, discounted ones, and steps."""
         played = [
-            self._episode(self.envs[seat], int(seed), Reflex(*policy), bounds, longest)
+            self._episode(self.envs[seat], int(seed), Reflex(*policy), bounds, gamma, longest)
             for seat, seed, policy in zip(seats, seeds, policies, strict=True)
         ]
-        return np.array([total for total, _ in played]), np.array([steps for _, steps in played])
+        return tuple(np.array(column) for column in zip(*played, strict=True))
 
     def _episode(
-        self, env: gym.Env, seed: int, policy: Reflex, bounds: tuple[np.ndarray, np.ndarray], longest: int
-    ) -> tuple[float, int]:
-        observation, total = env.reset(seed=seed)[0], 0.0
+        self,
+        env: gym.Env,
+        seed: int,
+        policy: Reflex,
+        bounds: tuple[np.ndarray, np.ndarray],
+        gamma: float,
+        longest: int,
+    ) -> tuple[float, float, int]:
+        observation, total, discounted = env.reset(seed=seed)[0], 0.0, 0.0
         for step in range(longest):
             observation, reward, ended, cut, _ = env.step(rescale(policy(observation), *bounds))
             total += float(reward)
+            discounted += gamma**step * float(reward)
             if ended or cut:
-                return total, step + 1
-        return total, longest
+                return total, discounted, step + 1
+        return total, discounted, longest
 
     def close(self) -> None:
         for env in self.envs:
