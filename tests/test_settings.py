@@ -32,17 +32,17 @@ def test_presets_are_table_2(task):
     assert settings.model.width == width
 
 
-def test_table_1():
+def test_table_1_but_for_the_share_of_zero_actions():
     settings = presets.settings("hopper", "iadd-tr")
     assert (settings.loop.epoch_length, settings.loop.rollouts_per_step, settings.model.members) == (1000, 400, 7)
     assert (settings.model.model_rate, settings.agent.agent_rate) == (1e-3, 3e-4)
-    assert (settings.zero_ratios, settings.betas) == ((0.1,), (1.0,))
+    assert (settings.zero_ratios, settings.betas) == ((0.02,), (1.0,))
 
 
 def test_ablation_switches_one_thing_at_a_time():
     mbpo, mbpo_tr, iadd, iadd_tr = (presets.settings("hopper", a) for a in ("mbpo", "mbpo-tr", "iadd", "iadd-tr"))
     assert [s.betas for s in (mbpo, mbpo_tr, iadd, iadd_tr)] == [(0.0,), (1.0,), (0.0,), (1.0,)]
-    assert [s.zero_ratios for s in (mbpo, mbpo_tr, iadd, iadd_tr)] == [(0.0,), (0.0,), (0.1,), (0.1,)]
+    assert [s.zero_ratios for s in (mbpo, mbpo_tr, iadd, iadd_tr)] == [(0.0,), (0.0,), (0.02,), (0.02,)]
     assert mbpo.loop == mbpo_tr.loop == iadd.loop == iadd_tr.loop
     assert mbpo.model == iadd.model
 

@@ -169,7 +169,7 @@ class Settings:
     """The first seed; the others follow."""
     betas: tuple[float, ...] = (1.0,)
     """Weights of targeted regularization, each with all seeds."""
-    zero_ratios: tuple[float, ...] = (0.1,)
+    zero_ratios: tuple[float, ...] = (0.02,)
     """Shares of collected actions replaced by the reference action, each with all seeds."""
     floors: tuple[float, ...] = (1.0,)
     """Floors of the densities that divide the correction, each with all seeds."""

@@ -57,7 +57,7 @@ def settings(task: str, algo: Algorithm) -> Settings:
         task=task,
         algo=algo,
         betas=(1.0,) if algo.endswith("-tr") else (0.0,),
-        zero_ratios=(0.1,) if two_stage else (0.0,),
+        zero_ratios=Settings.zero_ratios if two_stage else (0.0,),
         checkpoint_every=preset.checkpoint_every,
         loop=_loop(preset.loop, algo),
         model=preset.model,
