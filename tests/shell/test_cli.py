@@ -345,9 +345,9 @@ def test_folders_are_seeds_of_one_experiment_where_only_seeds_and_swept_numbers_
     for name, settings in others.items():
         runlog.write_config(tmp_path / name, settings)
         (tmp_path / name / runlog.METRICS).write_text('{"algorithm": "iadd"}\n')
-    gathered = cli.gather([tmp_path / name for name in others])
+    gathered = cli.gather([Path(name) for name in others])
     assert [line["variant"] for line in gathered] == ["a", "a", "a", "d"]
-    assert [Path(line["folder"]).name for line in gathered] == list(others)
+    assert [line["folder"] for line in gathered] == list(others)
 
 
 def test_the_same_evaluation_twice_gives_the_same_returns(capsys, pendulum):

@@ -174,10 +174,10 @@ def gather(folders: Sequence[Path]) -> list[dict[str, Any]]:
     firsts: dict[tuple[str, str], str] = {}
     lines = []
     for folder in folders:
-        variant, name = config.variant(config.read(folder).get("settings", {})), folder.resolve().name
+        variant = config.variant(config.read(folder).get("settings", {}))
         for line in read_metrics(folder):
-            first = firsts.setdefault((line["algorithm"], variant), name)
-            lines.append(line | {"folder": str(folder.resolve()), "variant": first})
+            first = firsts.setdefault((line["algorithm"], variant), str(folder))
+            lines.append(line | {"folder": str(folder), "variant": first})
     return lines
 
 
