@@ -24,16 +24,8 @@ TINY = (
 )
 LOGGED = {  # everything a line of metrics must tell
     *("epoch", "run", "algorithm", "task", "seed", "beta", "zero_ratio", "floor", "environment_steps"),
-    *(
-        "return",
-        "returns",
-        "discounted_return",
-        "episode_steps",
-        "rollout_length",
-        "zero_rows",
-        "fit/epochs",
-        "fit/holdout_error",
-    ),
+    *("return", "returns", "discounted_return", "episode_steps"),
+    *("rollout_length", "zero_rows", "fit/epochs", "fit/holdout_error"),
     *("update/critic_loss", "update/targeted_loss", "update/actor_loss", "update/temperature", "update/entropy"),
     *("update/value", "update/correction", "update/floored", "seconds"),
 }

@@ -80,9 +80,9 @@ def table(lines: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:
 
 def _row(curve: Curve) -> dict[str, Any]:
     steps = sorted(set.intersection(*(set(run) for run in curve.values())))
-    returns = np.array([[run[step] for step in steps] for run in curve.values()]).reshape(len(curve), -1)
     if not steps:
         return {"steps": 0}
+    returns = np.array([[run[step] for step in steps] for run in curve.values()])
     return {
         "steps": steps[-1],
         "all": summarise(returns.mean(axis=1)),
