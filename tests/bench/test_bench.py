@@ -112,6 +112,14 @@ def test_a_presets_epochs_are_summed_over_its_schedule(monkeypatch):
     assert whole["operations"] == pytest.approx(3 * (counts[0] + 2 * counts[1] + counts[2]) / 4)
 
 
+def test_nothing_is_compiled_while_an_epoch_is_timed(monkeypatch):
+    monkeypatch.setitem(presets.PRESETS, "tiny", TINY)
+    batch = full.batch_of(full.preset("tiny", "mbpo", 2))
+    parts.epoch(batch, 0, full.collect("tiny", 60, 1), 1)
+    compiled = {stage.name: program._cache_size() for stage, program in batch.programs.items()}
+    assert compiled and set(compiled.values()) == {1}, compiled
+
+
 def test_the_plan_follows_the_options_and_a_line_is_written_in_readable_units():
     options = bench.Bench(parts=("fit", "epoch"), tasks=("ant",), rows=(10,), runs=3)
     assert [name for name, _ in bench.plan(options)] == ["fits", "epochs"]

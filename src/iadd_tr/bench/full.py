@@ -70,7 +70,7 @@ def filled(buffer: Replay, rows: Rows) -> Replay:
 
     def one(buffer: Replay) -> Replay:
         stored = jax.tree.map(lambda old, new: old.at[:count].set(new), buffer.rows, given)
-        return Replay(stored, jnp.full((), count), count % buffer.limit, buffer.limit)
+        return Replay(stored, jnp.full_like(buffer.size, count), count % buffer.limit, buffer.limit)
 
     return jax.vmap(one)(buffer)
 
