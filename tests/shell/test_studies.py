@@ -1,11 +1,13 @@
 import csv
 from dataclasses import replace
 
+import numpy as np
 import pytest
+from small import problem
 
 from iadd_tr.shell import run as runs
 from iadd_tr.shell.cli import main
-from iadd_tr.study import coverage, frozen, gradient, influence, latents, robustness
+from iadd_tr.study import coverage, foresight, frozen, gradient, influence, latents, robustness
 
 
 def complaint(capsys, *arguments: str) -> str:
@@ -121,3 +123,26 @@ def test_gradient_leaves_tables_and_figures_and_does_nothing_twice(capsys, monke
 @pytest.mark.parametrize(("option", "word"), [("--checkpoints=0", "1 or more"), ("--seeds=-1", "2147483647")])
 def test_gradient_refuses_in_one_sentence(capsys, tmp_path, option, word):
     assert word in complaint(capsys, "gradient", "--quick", option, "--out", str(tmp_path))
+
+
+def test_foresight_asks_a_trained_run_and_refuses_one_without_a_model(capsys, monkeypatch, tmp_path):
+    trained, model_free = tmp_path / "mbpo", tmp_path / "sac"
+    runs.start(problem("probe:bandit", "mbpo", runs=2, epochs=1).settings, trained)
+    main(["study", "foresight", str(trained), "--episodes", "3"])
+    table, summary = read(trained / "foresight" / "table.csv"), read(trained / "foresight" / "summary.csv")
+    assert [(line["run"], line["before"], line["episodes"]) for line in table] == [("0", "1", "3"), ("1", "1", "3")]
+    assert [float(line["ended"]) for line in summary] == [1.0, 1.0]
+    assert [float(line["return"]) for line in summary] == [float(line["to_go"]) for line in table]
+    assert (trained / "foresight" / "figure.png").exists()
+
+    endless = foresight.Episode(*np.zeros((3, 2, 1), np.float32)[:2], np.ones(2, np.float32), False)
+    monkeypatch.setattr(foresight, "play", lambda *_: [endless])
+    main(["study", "foresight", str(trained), "--out", str(tmp_path / "endless")])
+    assert "nothing to foresee" in capsys.readouterr().out
+    assert not (tmp_path / "endless" / "table.csv").exists()
+
+    runs.start(problem("probe:bandit", "sac", epochs=1).settings, model_free)
+    capsys.readouterr()
+    assert "no model to ask" in complaint(capsys, "foresight", str(model_free))
+    assert "1 or more" in complaint(capsys, "foresight", str(trained), "--episodes=0")
+    assert "no run" in complaint(capsys, "foresight", str(tmp_path / "nothing"))

@@ -31,7 +31,7 @@ class Player:
         start = restore(self.problem, folder)
         if start is None:
             raise UserError(f"'{folder}' has no checkpoint yet; wait for its first epoch to end.")
-        self.epoch = start.epoch
+        self.epoch, self.state = start.epoch, start.state
         self.rows = rows(settings)
         self.policies = algorithm_of(settings).reflexes(start.state)
 

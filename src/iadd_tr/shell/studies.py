@@ -145,6 +145,39 @@ def counterfactual(options: Counterfactual) -> None:
     print(f"{folder} holds table.csv, summary.csv, overall.csv, bins.csv, figure.png and ratios.png.")
 
 
+@dataclass(frozen=True)
+class Foresight:
+    """Ask whether a trained agent's critics and model know how its own episodes end."""
+
+    run: tyro.conf.Positional[Path]
+    """A run folder of mbpo, iadd or one of them with TR."""
+    episodes: int = 20
+    """Deterministic ones of each run, from new starts."""
+    out: Path | None = None
+    """Where table.csv, summary.csv and figure.png go; RUN/foresight where not given."""
+
+
+def foresight(options: Foresight) -> None:
+    """Play the policies, look back from the ends, and compare with what was expected."""
+    from iadd_tr.report import foresight as report
+    from iadd_tr.shell import foresight as steps
+
+    require([(options.episodes >= 1, "--episodes must be 1 or more")])
+    summary, table = steps.run(options.run, options.episodes, progress)
+    folder = make_folder(options.out or options.run / "foresight")
+    write_csv(folder / "summary.csv", summary)
+    columns = ("run", "steps", "ended", "return", "discounted return", "value of the first step")
+    show(f"{options.run}, means over {options.episodes} episodes", columns, report.summary_lines(summary))
+    if not table:
+        print(f"No episode came to an end, so there is nothing to foresee; {folder / 'summary.csv'} is written.")
+        return
+    write_csv(folder / "table.csv", table)
+    report.draw(table, folder / "figure.png")
+    columns = ("run", "steps before the end", "episodes", "value", "rewards to come", "foreseen")
+    show("discounted; foreseen: imagined futures that end within twice as many steps", columns, report.lines(table))
+    print(f"{folder} holds table.csv, summary.csv and figure.png.")
+
+
 def check(study: Study) -> None:
     """Refuse what cannot be trained."""
     rules = [
@@ -167,4 +200,5 @@ STUDIES = {
     "theory": (Theory, theory),
     "gradient": (Gradient, gradient),
     "counterfactual": (Counterfactual, counterfactual),
+    "foresight": (Foresight, foresight),
 }
