@@ -83,7 +83,7 @@ def test_the_floor_is_the_slower_of_computing_and_moving():
 def test_runs_in_the_middle_of_their_schedule_have_the_rows_they_would_have(monkeypatch):
     monkeypatch.setitem(presets.PRESETS, "tiny", TINY)
     batch = full.batch_of(full.preset("tiny", "mbpo", 2))
-    state = full.advanced(batch, 1, full.collect("tiny", 60, 1))
+    state = full.advanced(batch, 1, full.collect("tiny", 60, 1), None)
     assert np.asarray(state.memory.real.size).tolist() == [48, 48]
     assert np.asarray(state.imagined.size).tolist() == [imagined_limit(TINY.loop, 1)] * 2
     expected = full.uniform_rows("tiny", 48, 1)
@@ -115,7 +115,9 @@ def test_a_presets_epochs_are_summed_over_its_schedule(monkeypatch):
 def test_nothing_is_compiled_while_an_epoch_is_timed(monkeypatch):
     monkeypatch.setitem(presets.PRESETS, "tiny", TINY)
     batch = full.batch_of(full.preset("tiny", "mbpo", 2))
-    parts.epoch(batch, 0, full.collect("tiny", 60, 1), 1)
+    collected = full.collect("tiny", 60, 1)
+    _, models = parts.epoch(batch, 0, collected, 1, None)
+    parts.epoch(batch, 1, collected, 1, models)
     compiled = {stage.name: program._cache_size() for stage, program in batch.programs.items()}
     assert set(compiled.values()) == {1}, compiled
 

@@ -87,12 +87,13 @@ def seen(settings: Settings, epoch: int) -> int:
     return settings.loop.warm_up + epoch * settings.loop.epoch_length
 
 
-def advanced(batch: Batch, epoch: int, rows: Rows) -> mbpo.State:
-    """Runs at the beginning of an epoch: a model fitted once, and imagined rows as many as are kept."""
+def advanced(batch: Batch, epoch: int, rows: Rows, earlier: mbpo.Models | None) -> mbpo.State:
+    """Runs at the beginning of an epoch: the models of an earlier one fitted once more, where there are any, and
+    imagined rows as many as are kept."""
     settings = batch.problem.settings
     loop, count = settings.loop, seen(settings, epoch)
     state = fresh(batch, jax.tree.map(lambda x: x[:count], rows))
-    models = batch(mbpo.FIT, 0, count, state.models, state.memory)
+    models = batch(mbpo.FIT, 0, count, earlier or state.models, state.memory)
     imagined, length = state.imagined, rollout_length(loop, epoch)
     for turn in range(loop.kept_epochs * loop.epoch_length // loop.fit_every):
         imagined = batch(

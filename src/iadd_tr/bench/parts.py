@@ -150,7 +150,10 @@ def epochs(task: str, runs: int, blocks: int, workers: int) -> list[Row]:
     last = settings.loop.epochs - 1
     collected = full.collect(task, full.seen(settings, last), workers)
     batch = full.batch_of(settings)
-    found = [epoch(batch, number, collected, blocks) for number in (0, last // 2, last)]
+    found, models = [], None
+    for number in (0, last // 2, last):
+        line, models = epoch(batch, number, collected, blocks, models)
+        found.append(line)
 
     def whole(name: str) -> float:
         return settings.loop.epochs * float(np.trapezoid([line[name] for line in found], [0.0, 0.5, 1.0]))
@@ -162,11 +165,13 @@ def epochs(task: str, runs: int, blocks: int, workers: int) -> list[Row]:
     return [*found, preset]
 
 
-def epoch(batch: full.Part, number: int, collected: Any, blocks: int) -> Row:
-    """One epoch, timed over its first blocks, with an evaluation whose episodes are full."""
+def epoch(
+    batch: full.Part, number: int, collected: Any, blocks: int, models: mbpo.Models | None
+) -> tuple[Row, mbpo.Models]:
+    """One epoch, timed over its first blocks, with an evaluation whose episodes are full; and its models."""
     loop = batch.problem.settings.loop
     batch.limit = 1  # compiles what the loop calls
-    state = mbpo.epoch(batch, full.advanced(batch, number, collected), number)
+    state = mbpo.epoch(batch, full.advanced(batch, number, collected, models), number)
     batch.limit = min(blocks * loop.fit_every, loop.epoch_length)
     batch.report()
     start = time.perf_counter()
@@ -179,7 +184,7 @@ def epoch(batch: full.Part, number: int, collected: Any, blocks: int) -> Row:
     stages["evaluation"] = evaluation_seconds(batch, state)
     what = f"{batch.problem.settings.task}, {several(len(batch.rows))}, epoch {number + 1}"
     needed = work(batch, number, [info["epochs"] for info in infos["fit"]])
-    return row("epoch", what, seconds / share + stages["evaluation"], needed, stages=stages)
+    return row("epoch", what, seconds / share + stages["evaluation"], needed, stages=stages), state.models
 
 
 def evaluation_seconds(batch: Batch, state: mbpo.State) -> float:
