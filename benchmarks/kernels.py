@@ -14,10 +14,7 @@ from typing import Any
 
 import jax
 
-from iadd_tr.algorithm import mbpo
 from iadd_tr.bench import full, parts
-
-FIT_EPOCHS = 5
 
 
 def traced(call: Callable[[], Any]) -> list[dict[str, Any]]:
@@ -58,31 +55,22 @@ def report(title: str, events: list[dict[str, Any]], units: int, top: int) -> st
 
 
 def a_fit(runs: int, rows: int) -> tuple[Callable[[], Any], int]:
-    """A fit of a few epochs on Hopper, and how many gradient steps it takes."""
-    changes = {"warm_up": rows, "epochs": 1, "fit_epochs": FIT_EPOCHS, "patience": FIT_EPOCHS}
-    batch = full.batch_of(full.preset("hopper", "mbpo", runs, **changes))
-    state = full.fresh(batch, full.collect("hopper", rows, 1))
-    models = [state.models]
+    """A fit of a few epochs, and how many gradient steps it takes."""
+    batch, state = parts.fitting(runs, "mbpo", full.collect("hopper", rows, 1))
+    models = state.models
 
     def fit() -> Any:
-        models[0] = batch(mbpo.FIT, 1, rows, models[0], state.memory)
-        return models[0]
+        nonlocal models
+        models = batch(parts.FIT_MAIN, 1, rows, models, state.memory)
+        return models
 
-    return fit, FIT_EPOCHS * parts.steps_per_epoch(batch.problem, rows)
+    return fit, parts.STEP_EPOCHS * parts.steps_per_epoch(batch.problem, rows)
 
 
 def an_update(runs: int) -> tuple[Callable[[], Any], int]:
     """The updates of one environment step with TR, and how many they are."""
-    settings = full.preset("hopper", "mbpo", runs, betas=(1.0,), horizon=(1, 1, 0, 1), epochs=1)
-    batch, collected = full.batch_of(settings), full.collect("hopper", 5000, 1)
-    state = full.fresh(batch, collected)
-    imagined, agent = full.filled(state.imagined, collected), [state.agent]
-
-    def improve() -> Any:
-        agent[0] = batch(mbpo.IMPROVE, 0, agent[0], state.memory.real, imagined)
-        return agent[0]
-
-    return improve, settings.loop.updates_per_step
+    batch, improve = parts.improving(runs, 1.0, full.collect("hopper", 5000, 1))
+    return improve, batch.problem.settings.loop.updates_per_step
 
 
 def main() -> None:

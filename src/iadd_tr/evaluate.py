@@ -31,11 +31,16 @@ class Evaluator:
 
     def resets(self, epoch: int) -> np.ndarray:
         """The seed of each episode."""
-        numbers = range(epoch * self.episodes, (epoch + 1) * self.episodes)
-        return np.array([episode_seed(seed, number, EVALUATION) for seed in self.seeds for number in numbers])
+        return np.array([start for seed in self.seeds for start in resets(seed, epoch, self.episodes)])
 
     def close(self) -> None:
         self.crowd.close()
+
+
+def resets(seed: int, epoch: int, episodes: int) -> list[int]:
+    """The seeds of a run's episodes at an epoch."""
+    numbers = range(epoch * episodes, (epoch + 1) * episodes)
+    return [episode_seed(seed, number, EVALUATION) for number in numbers]
 
 
 def reflexes(nets: MLP, actions: int, bound: str, scales: Moments | None = None) -> list[Reflex]:

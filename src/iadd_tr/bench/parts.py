@@ -1,7 +1,7 @@
 """The parts of the loop, each timed through the product's own stages and set beside the work it must do."""
 
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from contextlib import closing
 from typing import Any
 
@@ -41,22 +41,27 @@ def peak_memory() -> float:
     return statistics.get("peak_bytes_in_use", float("nan")) / 2**30
 
 
+def improving(runs: int, beta: float, collected: full.Rows) -> tuple[Batch, Callable[[], Any]]:
+    """Agents on Hopper, and a call that gives them the updates of one environment step."""
+    batch = full.batch_of(full.preset("hopper", "mbpo", runs, betas=(beta,), horizon=(1, 1, 0, 1), epochs=1))
+    state = full.fresh(batch, collected)
+    agent, imagined = state.agent, full.filled(state.imagined, collected)
+
+    def improve() -> Any:
+        nonlocal agent
+        agent = batch(mbpo.IMPROVE, 0, agent, state.memory.real, imagined)
+        return agent
+
+    return batch, improve
+
+
 def updates(runs: int, repeats: int) -> list[Row]:
     """One update of the agents on Hopper, without and with TR."""
     collected = full.collect("hopper", 5000, 1)
     found = []
     for beta in (0.0, 1.0):
-        settings = full.preset("hopper", "mbpo", runs, betas=(beta,), horizon=(1, 1, 0, 1), epochs=1)
-        batch = full.batch_of(settings)
-        state = full.fresh(batch, collected)
-        imagined = full.filled(state.imagined, collected)
-        agent = [state.agent]
-
-        def improve(batch=batch, agent=agent, real=state.memory.real, imagined=imagined) -> Any:
-            agent[0] = batch(mbpo.IMPROVE, 0, agent[0], real, imagined)
-            return agent[0]
-
-        each = median_seconds(improve, repeats) / settings.loop.updates_per_step
+        batch, improve = improving(runs, beta, collected)
+        each = median_seconds(improve, repeats) / batch.problem.settings.loop.updates_per_step
         needed = floors.update(batch.problem, beta > 0).times(runs)
         label = f"{several(runs)}, {'with' if beta else 'without'} TR"
         found.append(row("update", label, each, needed, runs=runs, beta=beta))
@@ -81,17 +86,20 @@ def timed_fit(batch: Batch, stage: Stage, rows: int, models: mbpo.Models, memory
     return models, time.perf_counter() - start, batch.infos["fit"][-1]
 
 
+def fitting(runs: int, algo: Algorithm, collected: full.Rows) -> tuple[Batch, mbpo.State]:
+    """Runs on Hopper whose fits take a few epochs."""
+    changes = {"warm_up": len(collected["reward"]), "epochs": 1, "fit_epochs": STEP_EPOCHS, "patience": STEP_EPOCHS}
+    batch = full.batch_of(full.preset("hopper", algo, runs, **changes))
+    return batch, full.fresh(batch, collected)
+
+
 def gradient_steps(runs: int, rows: int) -> list[Row]:
     """One gradient step of the ensemble on Hopper, as a share of a fit of a few epochs."""
     collected = full.collect("hopper", rows, 1)
     found = []
     members: dict[str, Algorithm] = {"monolith": "mbpo", "two-stage": "iadd"}
     for name, algo in members.items():
-        settings = full.preset(
-            "hopper", algo, runs, warm_up=rows, epochs=1, fit_epochs=STEP_EPOCHS, patience=STEP_EPOCHS
-        )
-        batch = full.batch_of(settings)
-        state = full.fresh(batch, collected)
+        batch, state = fitting(runs, algo, collected)
         models, _, _ = timed_fit(batch, FIT_MAIN, rows, state.models, state.memory)
         _, seconds, _ = timed_fit(batch, FIT_MAIN, rows, models, state.memory)
         each = seconds / STEP_EPOCHS / steps_per_epoch(batch.problem, rows)

@@ -1,7 +1,5 @@
 """A run folder's agents, asked about the ends of their episodes."""
 
-from collections.abc import Callable
-from contextlib import AbstractContextManager
 from dataclasses import asdict
 from pathlib import Path
 from typing import Any
@@ -9,30 +7,29 @@ from typing import Any
 import jax
 
 from iadd_tr.algorithm import mbpo
+from iadd_tr.evaluate import resets
+from iadd_tr.experiment import rows
 from iadd_tr.shell.errors import UserError
-from iadd_tr.shell.replays import EVALUATION_STREAM, Player
+from iadd_tr.shell.output import progress
+from iadd_tr.shell.replays import EVALUATION_STREAM, load
 from iadd_tr.study import foresight
-from iadd_tr.tasks.host import EVALUATION, episode_seed
 
-Bar = Callable[[str, int], AbstractContextManager[Callable[[], None]]]
 Table = list[dict[str, Any]]
 
 
-def run(folder: Path, episodes: int, bar: Bar) -> tuple[Table, Table]:
+def run(folder: Path, episodes: int) -> tuple[Table, Table]:
     """A line for each run, and a line for each run and number of steps before an end."""
-    player = Player(folder)
-    settings, task = player.problem.settings, player.problem.task
-    if not isinstance(player.state, mbpo.State):
+    problem, start = load(folder)
+    settings, task, state = problem.settings, problem.task, start.state
+    if not isinstance(state, mbpo.State):
         raise UserError(
             f"'{folder}' was trained by {settings.algo}, which has no model to ask; take a run of mbpo or iadd."
         )
-    summary, table = [], []
-    with bar("runs", len(player.rows)) as tick:
-        for number, (row, reflex) in enumerate(zip(player.rows, player.policies, strict=True)):
-            agent, model = jax.tree.map(lambda x, n=number: x[n], (player.state.agent, player.state.models.main))
-            first = EVALUATION_STREAM * episodes
-            seeds = [episode_seed(row.seed, first + episode, EVALUATION) for episode in range(episodes)]
-            played = foresight.play(task, reflex, seeds)
+    summary, table, batch = [], [], rows(settings)
+    with progress("runs", len(batch)) as tick:
+        for number, (row, reflex) in enumerate(zip(batch, mbpo.reflexes(state), strict=True)):
+            agent, model = jax.tree.map(lambda x, n=number: x[n], (state.agent, state.models.main))
+            played = foresight.play(task, reflex, resets(row.seed, EVALUATION_STREAM, episodes))
             about = {"run": number, **asdict(row)}
             gamma, key = settings.agent.gamma, jax.random.key(row.seed)
             summary.append(about | foresight.summary(agent, played, gamma))

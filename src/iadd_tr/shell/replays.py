@@ -14,26 +14,32 @@ from iadd_tr.experiment import Problem, rows
 from iadd_tr.shell import config
 from iadd_tr.shell.errors import UserError
 from iadd_tr.shell.run import restore
-from iadd_tr.tasks.envs import rescale
+from iadd_tr.tasks.envs import walk
 from iadd_tr.tasks.host import EVALUATION, episode_seed
 from iadd_tr.tasks.task import Task, resolve
-from iadd_tr.training import algorithm_of
+from iadd_tr.training import Start, algorithm_of
 
 EVALUATION_STREAM = 1_000_000  # an epoch no training reaches, so that these starts are new
+
+
+def load(folder: Path) -> tuple[Problem, Start]:
+    """A run folder's problem and last checkpoint."""
+    settings = config.load(folder)
+    problem = Problem(resolve(settings.task, settings.zero_action), settings)
+    start = restore(problem, folder)
+    if start is None:
+        raise UserError(f"'{folder}' has no checkpoint yet; wait for its first epoch to end.")
+    return problem, start
 
 
 class Player:
     """The policies of a run folder's last checkpoint."""
 
     def __init__(self, folder: Path):
-        settings = config.load(folder)
-        self.problem = Problem(resolve(settings.task, settings.zero_action), settings)
-        start = restore(self.problem, folder)
-        if start is None:
-            raise UserError(f"'{folder}' has no checkpoint yet; wait for its first epoch to end.")
-        self.epoch, self.state = start.epoch, start.state
-        self.rows = rows(settings)
-        self.policies = algorithm_of(settings).reflexes(start.state)
+        self.problem, start = load(folder)
+        self.epoch = start.epoch
+        self.rows = rows(self.problem.settings)
+        self.policies = algorithm_of(self.problem.settings).reflexes(start.state)
 
     def returns(self, episodes: int) -> np.ndarray:
         """Returns [R, episodes]."""
@@ -45,15 +51,14 @@ class Player:
         import imageio.v2 as imageio
 
         task = self.problem.task
-        low, high = np.asarray(task.low), np.asarray(task.high)
+        bounds = np.asarray(task.low), np.asarray(task.high)
         env, observation = _on_stage(task, episode_seed(self.rows[run].seed, EVALUATION_STREAM, EVALUATION))
-        total, done = 0.0, False
+        total = 0.0
         warnings.filterwarnings("ignore", message=".*os.fork.*")  # the encoder's own process, before any frame
         with imageio.get_writer(path, fps=int(env.metadata.get("render_fps", 30)), macro_block_size=8) as writer:
-            while not done:
-                observation, reward, ended, cut, _ = env.step(rescale(self.policies[run](observation), low, high))
+            for _, _, reward, _ in walk(env, observation, self.policies[run], bounds):
                 writer.append_data(np.asarray(env.render()))  # pyright: ignore
-                total, done = total + float(reward), ended or cut
+                total += reward
         env.close()
         return total
 

@@ -163,7 +163,7 @@ def foresight(options: Foresight) -> None:
     from iadd_tr.shell import foresight as steps
 
     require([(options.episodes >= 1, "--episodes must be 1 or more")])
-    summary, table = steps.run(options.run, options.episodes, progress)
+    summary, table = steps.run(options.run, options.episodes)
     folder = make_folder(options.out or options.run / "foresight")
     write_csv(folder / "summary.csv", summary)
     columns = ("run", "steps", "ended", "return", "discounted return", "value of the first step")

@@ -1,6 +1,7 @@
 """What an agent knows of the ends of its episodes: its critics' values and its model's futures, against the truth."""
 
 from collections.abc import Sequence
+from itertools import islice
 from typing import Any, NamedTuple
 
 import jax
@@ -14,8 +15,9 @@ from iadd_tr.agent.sac import State as Agent
 from iadd_tr.dynamics import ensemble as ensembles
 from iadd_tr.dynamics.ensemble import Ensemble
 from iadd_tr.nets import MLP
+from iadd_tr.study.frozen import returns
 from iadd_tr.tasks.crowd import LONGEST_EPISODE
-from iadd_tr.tasks.envs import Reflex, rescale
+from iadd_tr.tasks.envs import Reflex, walk
 from iadd_tr.tasks.task import Task
 from iadd_tr.types import Ending, PRNGKey
 
@@ -38,24 +40,12 @@ def play(task: Task, reflex: Reflex, seeds: Sequence[int]) -> list[Episode]:
     """An episode from each seeded reset."""
     env, bounds, episodes = task.make(), (np.asarray(task.low), np.asarray(task.high)), []
     for seed in seeds:
-        (observation, _), steps, ended, cut = env.reset(seed=seed), [], False, False
-        while not (ended or cut or len(steps) == LONGEST_EPISODE):
-            action = reflex(observation)
-            following, reward, ended, cut, _ = env.step(rescale(action, *bounds))
-            steps.append((observation, action, reward))
-            observation = following
-        observations, actions, rewards = (np.asarray(column, np.float32) for column in zip(*steps, strict=True))
-        episodes.append(Episode(observations, actions, rewards, bool(ended)))
+        steps = islice(walk(env, env.reset(seed=seed)[0], reflex, bounds), LONGEST_EPISODE)
+        *columns, ends = zip(*steps, strict=True)
+        observations, actions, rewards = (np.asarray(column, np.float32) for column in columns)
+        episodes.append(Episode(observations, actions, rewards, ends[-1]))
     env.close()
     return episodes
-
-
-def to_go(reward: Float[np.ndarray, " T"], gamma: float) -> Float[np.ndarray, " T"]:
-    """The discounted rewards from each step on."""
-    found, later = np.zeros(len(reward)), 0.0
-    for step in reversed(range(len(reward))):
-        later = found[step] = reward[step] + gamma * later
-    return found
 
 
 def summary(agent: Agent, episodes: Sequence[Episode], gamma: float) -> dict[str, float]:
@@ -65,7 +55,7 @@ def summary(agent: Agent, episodes: Sequence[Episode], gamma: float) -> dict[str
         "steps": float(np.mean([len(e.reward) for e in episodes])),
         "ended": float(np.mean([e.ended for e in episodes])),
         "return": float(np.mean([e.reward.sum() for e in episodes])),
-        "discounted_return": float(np.mean([to_go(e.reward, gamma)[0] for e in episodes])),
+        "discounted_return": float(np.mean([returns(e.reward[:, None], gamma) for e in episodes])),
         "value": float(jnp.mean(values(agent.critics.value, *firsts))),
     }
 
@@ -83,13 +73,14 @@ def before_ends(
         observation, action = (
             jnp.array([getattr(e, name)[-before] for e in long_enough]) for name in ("observation", "action")
         )
-        lives = survives(key, agent.actor.value, model, padded(observation, len(episodes)), 2 * before, ending)
+        start = jnp.resize(observation, (len(episodes), observation.shape[1]))  # so that one program serves all
+        lives = survives(key, agent.actor.value, model, start, 2 * before, ending)
         found.append(
             {
                 "before": before,
                 "episodes": len(long_enough),
                 "value": float(jnp.mean(values(agent.critics.value, observation, action))),
-                "to_go": float(np.mean([to_go(e.reward, gamma)[-before] for e in long_enough])),
+                "to_go": float(np.mean([returns(e.reward[-before:, None], gamma) for e in long_enough])),
                 "foreseen": float(1.0 - jnp.mean(lives[: len(long_enough)])),
             }
         )
@@ -99,11 +90,6 @@ def before_ends(
 def values(critics: MLP, observation: Float[Array, "B O"], action: Float[Array, "B A"]) -> Float[Array, " B"]:
     """The lower of the twins."""
     return jnp.min(critic.values(critics, observation, action), axis=0)
-
-
-def padded(rows: Float[Array, "N O"], count: int) -> Float[Array, "B O"]:
-    """The rows, repeated up to a count, so that one program serves all of them."""
-    return rows[jnp.arange(count) % len(rows)]
 
 
 @jax.jit(static_argnames="ending")

@@ -5,7 +5,8 @@ import pickle
 import signal
 import sys
 import traceback
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from itertools import islice
 from typing import Any, NamedTuple
 
 import gymnasium as gym
@@ -39,6 +40,18 @@ class Reflex(NamedTuple):
 def rescale(action: np.ndarray, low: np.ndarray, high: np.ndarray) -> np.ndarray:
     """From [-1, 1] to the task's bounds, never past them."""
     return np.clip(low + (np.float64(action) + 1.0) * 0.5 * (high - low), low, high).astype(np.float32)
+
+
+def walk(
+    env: gym.Env, observation: np.ndarray, policy: Reflex, bounds: tuple[np.ndarray, np.ndarray]
+) -> Iterator[tuple[np.ndarray, np.ndarray, float, bool]]:
+    """A policy's steps from an observation to the end of the episode: what it saw and did, the reward, a true end."""
+    ended = cut = False
+    while not (ended or cut):
+        action = policy(observation)
+        following, reward, ended, cut, _ = env.step(rescale(action, *bounds))
+        yield observation, action, float(reward), bool(ended)
+        observation = following
 
 
 class Envs:
@@ -82,14 +95,12 @@ class Envs:
         gamma: float,
         longest: int,
     ) -> tuple[float, float, int]:
-        observation, total, discounted = env.reset(seed=seed)[0], 0.0, 0.0
-        for step in range(longest):
-            observation, reward, ended, cut, _ = env.step(rescale(policy(observation), *bounds))
-            total += float(reward)
-            discounted += gamma**step * float(reward)
-            if ended or cut:
-                return total, discounted, step + 1
-        return total, discounted, longest
+        total, discounted, steps = 0.0, 0.0, 0
+        for _, _, reward, _ in islice(walk(env, env.reset(seed=seed)[0], policy, bounds), longest):
+            total += reward
+            discounted += gamma**steps * reward
+            steps += 1
+        return total, discounted, steps
 
     def close(self) -> None:
         for env in self.envs:
