@@ -111,3 +111,14 @@ def test_a_setback_loses_more_than_four_tenths_of_the_gain_whatever_the_sign():
     returns = np.array([[0.0, 100.0, 61.0, 59.0, 100.0]])
     expected = [[False, False, False, True, False]]
     assert setbacks(returns).tolist() == setbacks(returns - 1000).tolist() == expected
+
+
+def test_another_measure_is_drawn_and_tabled_in_place_of_the_return(tmp_path):
+    first, second = lines("mbpo", [9, 9])
+    epochs = [first | {"episode_steps": [1, 3]}, second | {"episode_steps": [5, 15]}]
+    (row,) = table(epochs, "episode_steps")
+    assert row["last"]["mean"] == 10
+    assert row["all"]["mean"] == 6
+    draw(epochs, tmp_path / "curves.svg", "episode_steps")
+    draw(epochs, tmp_path / "returns.svg")
+    assert (tmp_path / "curves.svg").read_bytes() != (tmp_path / "returns.svg").read_bytes()

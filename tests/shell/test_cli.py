@@ -235,6 +235,13 @@ def test_a_figure_that_cannot_be_written_is_named(capsys, pendulum):
         assert f"Cannot write '{name}'" in complaint(capsys, "plot", pendulum, "--out", name)
 
 
+def test_a_measure_that_a_folder_does_not_hold_is_named(capsys, tmp_path):
+    runlog.write_config(tmp_path / "old", presets.settings("probe:drift", "sac"))
+    line = {"task": "probe:drift", "algorithm": "sac", "seed": 1, "environment_steps": 10, "return": 1.0}
+    (tmp_path / "old" / "metrics.jsonl").write_text(json.dumps(line) + "\n")
+    assert "no discounted_return in old" in complaint(capsys, "plot", "old", "--measure", "discounted_return")
+
+
 @pytest.mark.parametrize("options", [["--episodes", "0"], ["--video-run", "1"], ["--video-run", "-1"]])
 def test_evaluation_refuses_numbers_that_make_no_sense(capsys, pendulum, options):
     assert f"{options[0]} must" in complaint(capsys, "evaluate", pendulum, *options)
@@ -328,6 +335,8 @@ def test_a_finished_run_is_evaluated_and_drawn(capsys, finished, tmp_path):
     assert (tmp_path / "curves.png").read_bytes().startswith(b"\x89PNG")
     shown = capsys.readouterr().out
     assert [name in shown for name in ("iadd: 1 × 40", "iadd-tr: 1 × 40", "mbpo")] == [True, True, False]
+    run("plot", finished, "--measure", "episode_steps", "--out", tmp_path / "steps.png")
+    assert "episode steps" in capsys.readouterr().out
 
 
 def test_folders_are_seeds_of_one_experiment_where_only_seeds_and_swept_numbers_differ(tmp_path):

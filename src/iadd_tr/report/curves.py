@@ -14,18 +14,18 @@ from iadd_tr.report.statistics import summarise
 APART = {"beta": "β", "zero_ratio": "λ₀", "floor": "floor", "variant": ""}
 """What tells the runs of one algorithm apart, and how a name says it; a variant stands for all other settings."""
 SETBACK = 0.4
-Curve = Mapping[Any, Mapping[int, float]]  # of each run, the return at each number of environment steps
+Curve = Mapping[Any, Mapping[int, float]]  # of each run, the measure at each number of environment steps
 
 
-def curves(lines: Sequence[dict[str, Any]]) -> dict[str, dict[str, Curve]]:
-    """By task and by name, the returns of the runs."""
+def curves(lines: Sequence[dict[str, Any]], measure: str = "return") -> dict[str, dict[str, Curve]]:
+    """By task and by name, a measure of the runs' evaluations; one of several episodes is their mean."""
     found: dict[str, dict[str, dict[Any, dict[int, float]]]] = defaultdict(
         lambda: defaultdict(lambda: defaultdict(dict))
     )
     values = _values(lines)
     for line in lines:
         run = line.get("folder"), line.get("run"), line["seed"]
-        found[line["task"]][_name(line, values)][run][line["environment_steps"]] = line["return"]
+        found[line["task"]][_name(line, values)][run][line["environment_steps"]] = float(np.mean(line[measure]))
     return {task: dict(sorted(named.items())) for task, named in sorted(found.items())}
 
 
@@ -52,9 +52,9 @@ def spread(curve: Curve) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
     return np.array(steps), np.array([np.mean(r) for r in reached]), np.array([np.std(r) for r in reached])
 
 
-def draw(lines: Sequence[dict[str, Any]], path: Path) -> None:
+def draw(lines: Sequence[dict[str, Any]], path: Path, measure: str = "return") -> None:
     """A panel per task: mean and standard deviation."""
-    panels = curves(lines)
+    panels = curves(lines, measure)
     figure, axes = plt.subplots(1, len(panels), figsize=(5.2 * len(panels), 3.8), squeeze=False, layout="constrained")
     for axis, (task, named) in zip(axes[0], panels.items(), strict=True):
         for name, curve in named.items():
@@ -64,16 +64,16 @@ def draw(lines: Sequence[dict[str, Any]], path: Path) -> None:
             axis.fill_between(
                 steps / 1000, mean - deviation, mean + deviation, color=line.get_color(), alpha=0.18, linewidth=0
             )
-        axis.set(title=task, xlabel="environment steps (thousands)", ylabel="return")
+        axis.set(title=task, xlabel="environment steps (thousands)", ylabel=measure.replace("_", " "))
         axis.legend(frameon=False, loc="best")
     figures.save(figure, path)
 
 
-def table(lines: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:
+def table(lines: Sequence[dict[str, Any]], measure: str = "return") -> list[dict[str, Any]]:
     """A row per task and name, over the steps that all its runs have reached."""
     return [
         {"task": task, "name": name, "runs": len(curve), **_row(curve)}
-        for task, named in curves(lines).items()
+        for task, named in curves(lines, measure).items()
         for name, curve in named.items()
     ]
 
@@ -82,18 +82,18 @@ def _row(curve: Curve) -> dict[str, Any]:
     steps = sorted(set.intersection(*(set(run) for run in curve.values())))
     if not steps:
         return {"steps": 0}
-    returns = np.array([[run[step] for step in steps] for run in curve.values()])
+    values = np.array([[run[step] for step in steps] for run in curve.values()])
     return {
         "steps": steps[-1],
-        "all": summarise(returns.mean(axis=1)),
-        "last_ten": summarise(returns[:, -10:].mean(axis=1)),
-        "last": summarise(returns[:, -1]),
-        "setbacks": int(setbacks(returns).sum()),
-        "evaluations": returns.size,
+        "all": summarise(values.mean(axis=1)),
+        "last_ten": summarise(values[:, -10:].mean(axis=1)),
+        "last": summarise(values[:, -1]),
+        "setbacks": int(setbacks(values).sum()),
+        "evaluations": values.size,
     }
 
 
-def setbacks(returns: np.ndarray) -> np.ndarray:
-    """Where a run lost more than 0.4 of what it had gained: its best return so far over its first."""
-    best = np.maximum.accumulate(returns, axis=1)
-    return returns < best - SETBACK * (best - returns[:, :1])
+def setbacks(values: np.ndarray) -> np.ndarray:
+    """Where a run lost more than 0.4 of what it had gained: its best value so far over its first."""
+    best = np.maximum.accumulate(values, axis=1)
+    return values < best - SETBACK * (best - values[:, :1])

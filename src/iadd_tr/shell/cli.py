@@ -7,7 +7,7 @@ import sys
 from collections.abc import Sequence
 from dataclasses import dataclass, fields
 from pathlib import Path
-from typing import Annotated, Any, get_args
+from typing import Annotated, Any, Literal, get_args
 
 import tyro
 
@@ -45,10 +45,12 @@ class Evaluate:
 
 @dataclass(frozen=True)
 class Plot:
-    """Draw the learning curves of run folders and print a table of returns, also while they are being written."""
+    """Draw the learning curves of run folders and print their table, also while they are being written."""
 
     runs: tyro.conf.Positional[tuple[Path, ...]]
     out: Path = Path("curves.png")
+    measure: Literal["return", "discounted_return", "episode_steps"] = "return"
+    """What of the evaluation episodes: the discounted return is what agents are trained for."""
 
 
 def main(argv: Sequence[str] | None = None) -> None:
@@ -152,17 +154,21 @@ def plot(arguments: list[str]) -> None:
     lines = gather(options.runs)
     if not lines:
         raise UserError("These folders hold no finished epoch yet; wait for the first one.")
+    without = sorted({line["folder"] for line in lines if options.measure not in line})
+    if without:
+        raise UserError(f"There is no {options.measure} in {', '.join(without)}, written by an earlier version.")
     try:
-        curves.draw(lines, options.out)
+        curves.draw(lines, options.out, options.measure)
     except (OSError, ValueError) as error:
         raise UserError(
             f"Cannot write '{options.out}' ({error}); give a .png, .pdf or .svg in a writable folder."
         ) from None
+    measured = options.measure.replace("_", " ")
     columns = ("interquartile mean (95 %)", "last epoch", "last ten", "all", "mean ± deviation, last", "setbacks")
-    rows = curves.table(lines)
+    rows = curves.table(lines, options.measure)
     for task in dict.fromkeys(row["task"] for row in rows):
-        show(task, columns, [_cells(row) for row in rows if row["task"] == task])
-    print(f"A setback is an epoch whose return lost more than {curves.SETBACK} of what its run had gained.")
+        show(f"{task}, {measured}", columns, [_cells(row) for row in rows if row["task"] == task])
+    print(f"A setback is an epoch whose {measured} lost more than {curves.SETBACK} of what its run had gained.")
     print(options.out)
 
 
