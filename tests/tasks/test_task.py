@@ -1,4 +1,5 @@
 import gymnasium as gym
+import mujoco
 import numpy as np
 import pytest
 from hypothesis import given, settings
@@ -31,12 +32,6 @@ def box(low, high) -> gym.spaces.Box:
     return gym.spaces.Box(low, high, low.shape, np.float32)
 
 
-@pytest.fixture(autouse=True)
-def _own_folder(tmp_path, monkeypatch):
-    """MuJoCo leaves its log of warnings in the working folder."""
-    monkeypatch.chdir(tmp_path)
-
-
 @pytest.fixture
 def shaped(monkeypatch):
     """The name of a task with the given spaces, registered for one test."""
@@ -55,6 +50,33 @@ def test_presets_have_the_sizes_of_mbpo(name):
     assert (task.observations, task.actions) == SIZES[name]
     assert task.ending is not None
     assert task.anchor == (0.0,) * task.actions
+
+
+@pytest.mark.parametrize("name", SIZES)
+def test_presets_are_made_in_silence(name, tmp_path, monkeypatch, capfd):
+    monkeypatch.chdir(tmp_path)
+    resolve(name).make().close()
+    assert list(tmp_path.iterdir()) == []  # MuJoCo would leave its log of warnings here
+    assert capfd.readouterr() == ("", "")
+
+
+def test_other_environments_may_warn(monkeypatch):
+    """A preset's silence ends with its making, and `gym:` has none."""
+
+    def make(*_, **__):
+        mujoco.get_mju_user_warning()("old")
+        return Shaped(box(-1.0, 1.0))
+
+    heard = []
+    monkeypatch.setattr(gym, "make", make)
+    mujoco.set_mju_user_warning(heard.append)
+    try:
+        resolve("halfcheetah")
+        assert heard == []
+        resolve("gym:HalfCheetah-v5")
+        assert heard == ["old"]
+    finally:
+        mujoco.set_mju_user_warning(None)
 
 
 def test_every_preset_has_its_size_tested():

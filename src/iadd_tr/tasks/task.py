@@ -5,6 +5,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 import gymnasium as gym
+import mujoco
 import numpy as np
 
 from iadd_tr.tasks import endings, presets, probes
@@ -53,7 +54,7 @@ def resolve(name: str, zero_action: tuple[float, ...] | None = None) -> Task:
 def _factory(name: str) -> tuple[Callable[..., gym.Env], str]:
     if name in presets.PRESETS:
         preset = presets.PRESETS[name]
-        return _gymnasium(preset.environment, dict(preset.arguments)), preset.environment
+        return _quietly(_gymnasium(preset.environment, dict(preset.arguments))), preset.environment
     kind, _, rest = name.partition(":")
     if kind == "gym" and rest:
         return _gymnasium(rest, {}), rest.rpartition(":")[2]
@@ -68,6 +69,20 @@ def _gymnasium(environment: str, arguments: dict[str, Any]) -> Callable[..., gym
         return gym.make(environment, **arguments, **more)
 
     return make
+
+
+def _quietly(make: Callable[..., gym.Env]) -> Callable[..., gym.Env]:
+    """Without MuJoCo's warnings of what is old in Gymnasium's own models, which go to the working folder as well."""
+
+    def quiet(**more: Any) -> gym.Env:
+        before = mujoco.get_mju_user_warning()
+        mujoco.set_mju_user_warning(lambda message: None)
+        try:
+            return make(**more)
+        finally:
+            mujoco.set_mju_user_warning(before)
+
+    return quiet
 
 
 def _action_bounds(name: str, space: gym.Space) -> tuple[np.ndarray, np.ndarray]:
