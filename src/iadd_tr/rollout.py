@@ -21,6 +21,7 @@ def imagine(
     horizon: Int[Array, ""],
     ending: Ending | None,
     imagined: Replay,
+    least_noise: float = 0.0,
 ) -> Replay:
     """Store every live row of `horizon` steps from `start`; a row that ended or broke takes no further step."""
 
@@ -30,7 +31,7 @@ def imagine(
         order = jax.random.permutation(shuffle_key, live.size)  # each row meets a random elite
         observation, live = observation[order], live[order]
         action, log_density = policy.sample(action_key, actor, observation)
-        outcome = ensembles.sample(outcome_key, model, observation, action)
+        outcome = ensembles.sample(outcome_key, model, observation, action, least_noise)
         ended = ends(end_key, outcome, ending)
         row = Transition(
             observation,

@@ -91,6 +91,8 @@ class Loop:
     rollouts_per_step: int = 400
     horizon: tuple[int, ...] = (1, 1, 0, 1)
     """x,y,a,b: imagined steps grow from x to y over the epochs a to b."""
+    imagined_noise: float = 0.0
+    """Least deviation of an imagined observation, in its own units."""
     kept_epochs: int = 1
     """How many epochs of imagined rows are kept."""
     real_share: float = 0.05

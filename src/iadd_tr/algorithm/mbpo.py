@@ -126,7 +126,8 @@ def imagine(
     settings = problem.settings
     start = replay.sample(start_key, real, rollouts_per_fit(settings.loop, settings.model)).observation
     imagined = replay.resize(imagined, limit)
-    return rollout.imagine(rollout_key, actor, model, start, length, problem.task.ending, imagined), None
+    noise = settings.loop.imagined_noise
+    return rollout.imagine(rollout_key, actor, model, start, length, problem.task.ending, imagined, noise), None
 
 
 def improve(

@@ -119,6 +119,7 @@ def loop_rules(settings: Settings) -> list[Rule]:
     return [
         (on_policy or loop.warm_up >= 10, "--warm-up must be 10 or more, so that there is something to fit"),
         (on_policy or settings.algo == "sac" or whole_fits, "--fit-every must divide --epoch-length"),
+        (loop.imagined_noise >= 0, "--imagined-noise must be 0 or more"),
         (0 <= loop.real_share <= 1, "--real-share must lie in [0, 1]"),
         (len(loop.horizon) == 4 and loop.horizon[2] < loop.horizon[3], "--horizon must be x,y,a,b with a < b"),
         (len(loop.horizon) == 4 and 1 <= loop.horizon[0] <= loop.horizon[1], "--horizon must have 1 <= x <= y"),
