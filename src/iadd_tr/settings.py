@@ -92,7 +92,7 @@ class Loop:
     horizon: tuple[int, ...] = (1, 1, 0, 1)
     """x,y,a,b: imagined steps grow from x to y over the epochs a to b."""
     imagined_noise: float = 0.0
-    """Least deviation of an imagined observation, in its own units."""
+    """Least deviation of an imagined observation, in units of the observations' own."""
     kept_epochs: int = 1
     """How many epochs of imagined rows are kept."""
     real_share: float = 0.05

@@ -10,7 +10,7 @@ from small import linear, problem
 from iadd_tr.agent import policy
 from iadd_tr.algorithm import collect, mbpo, sac
 from iadd_tr.evaluate import Evaluator
-from iadd_tr.experiment import Batch
+from iadd_tr.experiment import Batch, Problem
 from iadd_tr.training import evaluate, train
 
 SOURCE = Path(mbpo.__file__).read_text()
@@ -50,18 +50,32 @@ def test_a_wide_tr_ablation_shares_everything_but_beta():
     assert [(row.seed, row.beta) for row in batch.rows] == [(1, 0.0), (2, 0.0), (1, 1.0), (2, 1.0)]
 
 
-def test_imagined_rows_carry_the_density_of_the_current_policy():
-    setting = problem("probe:drift", "iadd-tr", epochs=1)
+def imagined_once(setting: Problem):
+    """The first run's actor, model and rows of one imagined step after a first fit."""
     batch = Batch(setting)
     state = mbpo.begin(batch)
     models = batch(mbpo.FIT, 0, 40, state.models, state.memory)
     actor = state.agent.actor.value
     imagined = batch(mbpo.IMAGINE, 0, 1, 60, actor, models.main, state.memory.real, state.imagined)
     size = int(imagined.size[0])
-    rows = jax.tree.map(lambda x: x[0, :size], imagined.rows)
-    one = jax.tree.map(lambda x: x[0], actor)
     assert size >= 30
-    np.testing.assert_allclose(rows.log_density, policy.log_density(one, rows.observation, rows.action), atol=2e-3)
+    rows = jax.tree.map(lambda x: x[0, :size], imagined.rows)
+    return jax.tree.map(lambda x: x[0], (actor, models.main)), rows
+
+
+def test_imagined_rows_carry_the_density_of_the_current_policy():
+    (actor, _), rows = imagined_once(problem("probe:drift", "iadd-tr", epochs=1))
+    np.testing.assert_allclose(rows.log_density, policy.log_density(actor, rows.observation, rows.action), atol=2e-3)
+
+
+@pytest.mark.parametrize("algo", ["mbpo", "iadd"])
+def test_imagined_observations_scatter_at_least_as_asked(algo):
+    (_, model), plain = imagined_once(problem("probe:drift", algo, epochs=1))
+    _, noisy = imagined_once(problem("probe:drift", algo, epochs=1, imagined_noise=100.0))
+    moved = [np.asarray(rows.next_observation - rows.observation).std(0) for rows in (plain, noisy)]
+    deviation = np.asarray(model.scale.observation_std)
+    assert np.all(moved[0] < 5 * deviation)
+    np.testing.assert_allclose(moved[1], 100.0 * deviation, rtol=0.4)
 
 
 def test_each_stage_compiles_once():

@@ -13,7 +13,7 @@ from iadd_tr.settings import Model
 OBS, ACT, MEMBERS = 2, 1, 5
 MODEL = Model(members=MEMBERS, elites=2, width=4, depths=(1, 1), latent="gaussian")
 init = jax.jit(ensemble.init, static_argnums=(1, 2, 3))
-sample = jax.jit(ensemble.sample)
+sample = jax.jit(ensemble.sample, static_argnames="least_noise")
 
 
 def constant(means, log_variance: float, elites: list[int], lower: float = -60.0) -> Ensemble:
@@ -53,6 +53,21 @@ def test_rows_keep_their_place():
         mean = member(model.scale, s[row : row + 1], a[row : row + 1], jnp.zeros((1, 0))).mean[0]
         np.testing.assert_allclose(outcome.reward[row], mean[0], atol=1e-5)
         np.testing.assert_allclose(outcome.next_observation[row], s[row] + mean[1:], atol=1e-5)
+
+
+def test_observations_scatter_by_the_least_noise_where_the_model_is_surer():
+    """The model's deviation is 1 for all; the data's are 4 and 1, half of which is 2 and 0.5; rewards have no least."""
+    model = constant(np.ones((MEMBERS, OBS + 1)), 0.0, [1, 3])
+    model = eqx.tree_at(
+        lambda e: (e.parameters.upper, e.scale.observation_std), model, (jnp.full(OBS + 1, 60.0), jnp.array([4.0, 1.0]))
+    )
+    count = 40_000
+    given = (jax.random.key(2), model, jnp.zeros((count, OBS)), jnp.zeros((count, ACT)))
+    own, floored = sample(*given), sample(*given, least_noise=0.5)
+    np.testing.assert_array_equal(floored.reward, own.reward)
+    np.testing.assert_array_equal(floored.next_observation[:, 1], own.next_observation[:, 1])
+    np.testing.assert_allclose(floored.next_observation.std(0), [2.0, 1.0], rtol=0.02)
+    np.testing.assert_allclose(floored.next_observation.mean(0), [1.0, 1.0], atol=0.03)
 
 
 @pytest.mark.parametrize("raw", [-2.0, 5.0, -9.0])

@@ -128,6 +128,7 @@ WRONG = [
     (["--epsilon-degree", "-1"], "--epsilon-degree must be 0 or more"),
     (["--epsilon-decay", "1"], "--epsilon-decay must lie in [0, 1)"),
     (["--epsilon-ridge", "0"], "--epsilon-ridge must be positive"),
+    (["--imagined-noise", "-0.1"], "--imagined-noise must be 0 or more"),
     (["--horizon", "1"], "--horizon must be x,y,a,b"),
     (["--horizon", "1,2"], "--horizon must be x,y,a,b"),
     (["--horizon", "3,2,0,1"], "--horizon must have 1 <= x <= y"),

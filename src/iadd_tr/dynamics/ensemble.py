@@ -87,14 +87,14 @@ def sample(
 ) -> Outcome:
     """A transition for each row by exactly one elite; the caller shuffles rows so that the elite is random.
 
-    An observation is drawn with a deviation of at least `least_noise`.
+    An observation is drawn with a deviation of at least `least_noise` of the data's own.
     """
     latent_key, output_key = jax.random.split(key)
     count = ensemble.elites.size
     states, actions = (x.reshape(count, -1, x.shape[-1]) for x in (observation, action))
     noise = jax.random.normal(latent_key, (*states.shape[:2], ensemble.noise_width))
     prediction = predict_members(pick_elites(ensemble), ensemble.scale, states, actions, noise)
-    least = least_noise * jnp.pad(jnp.ones(observation.shape[-1]), (1, 0))
+    least = least_noise * jnp.pad(ensemble.scale.observation_std, (1, 0))
     deviation = jnp.maximum(jnp.exp(0.5 * prediction.log_variance), least[None, None])
     drawn = prediction.mean + deviation * jax.random.normal(output_key, deviation.shape)
     drawn = drawn.reshape(-1, drawn.shape[-1])

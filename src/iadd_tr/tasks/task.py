@@ -74,13 +74,15 @@ def _gymnasium(environment: str, arguments: dict[str, Any]) -> Callable[..., gym
 def _quietly(make: Callable[..., gym.Env]) -> Callable[..., gym.Env]:
     """Without MuJoCo's warnings of what is old in Gymnasium's own models, which go to the working folder as well."""
 
+    simulator: Any = mujoco  # these of its names have no types
+
     def quiet(**more: Any) -> gym.Env:
-        before = mujoco.get_mju_user_warning()
-        mujoco.set_mju_user_warning(lambda message: None)
+        before = simulator.get_mju_user_warning()
+        simulator.set_mju_user_warning(lambda message: None)
         try:
             return make(**more)
         finally:
-            mujoco.set_mju_user_warning(before)
+            simulator.set_mju_user_warning(before)
 
     return quiet
 
