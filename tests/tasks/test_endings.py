@@ -18,12 +18,6 @@ EDGES = {  # per task: the numbers an ending looks at, as (coordinate of the obs
 SKIPPED = {"hopper": 1, "walker2d": 1, "ant": 2, "humanoid": 2, "inverted-pendulum": 0, "halfcheetah": 1}
 
 
-@pytest.fixture(autouse=True)
-def _own_folder(tmp_path, monkeypatch):
-    """MuJoCo leaves its log of warnings in the working folder."""
-    monkeypatch.chdir(tmp_path)
-
-
 def random_state(env, name: str, random: np.random.Generator) -> tuple[np.ndarray, np.ndarray]:
     """A pose near the task's own start whose watched coordinates lie anywhere around the thresholds."""
     position = env.init_qpos + random.uniform(-0.1, 0.1, env.model.nq)

@@ -1,5 +1,3 @@
-import contextlib
-
 import jax.numpy as jnp
 import numpy as np
 import pytest
@@ -10,13 +8,6 @@ from iadd_tr.tasks.task import TaskError, resolve
 from iadd_tr.types import Transition
 
 STEPS = 150
-
-
-@pytest.fixture(scope="module", autouse=True)
-def _own_folder(tmp_path_factory):
-    """MuJoCo leaves its log of warnings in the working folder."""
-    with contextlib.chdir(tmp_path_factory.mktemp("log")):
-        yield
 
 
 def envs_of(host: Host) -> list:
