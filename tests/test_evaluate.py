@@ -11,8 +11,8 @@ from iadd_tr.evaluate import Evaluator, reflexes
 from iadd_tr.nets import GLOROT_UNIFORM, mlp
 from iadd_tr.normaliser import Moments, standardise
 from iadd_tr.tasks import crowd
-from iadd_tr.tasks.envs import rescale
-from iadd_tr.tasks.host import Host, episode_seed
+from iadd_tr.tasks.envs import episode_seed, rescale
+from iadd_tr.tasks.host import Host
 from iadd_tr.tasks.task import Task, resolve
 
 

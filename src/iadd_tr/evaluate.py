@@ -8,8 +8,8 @@ import numpy as np
 from iadd_tr.nets import MLP
 from iadd_tr.normaliser import Moments, deviation
 from iadd_tr.tasks.crowd import Crowd, Played
-from iadd_tr.tasks.envs import Reflex
-from iadd_tr.tasks.host import EVALUATION, episode_seed, nonsense, not_finite
+from iadd_tr.tasks.envs import Reflex, episode_seed
+from iadd_tr.tasks.host import EVALUATION, nonsense
 from iadd_tr.tasks.task import Task
 
 
@@ -25,7 +25,7 @@ class Evaluator:
         bounds = np.asarray(self.task.low), np.asarray(self.task.high)
         each = [policy for policy in policies for _ in range(self.episodes)]
         played = self.crowd.play(self.resets(epoch), each, bounds, self.gamma)
-        if not_finite(played.returned[:, None]).size:
+        if not np.isfinite(played.returned).all():
             raise nonsense(self.task, f"evaluation at epoch {epoch}")
         return Played(*(column.reshape(len(self.seeds), self.episodes) for column in played))
 

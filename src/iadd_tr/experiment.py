@@ -8,6 +8,7 @@ from collections.abc import Callable, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass
 from functools import cached_property
+from threading import Lock
 from typing import Any
 
 import jax
@@ -101,7 +102,7 @@ class Batch:
         self.infos: dict[str, list[Any]] = defaultdict(list)
         self.on_step: Callable[[], None] = lambda: None
         self._pending: deque[tuple[str, Any]] = deque()
-        self._compilers = ThreadPoolExecutor()
+        self._compilers, self._tracing = ThreadPoolExecutor(), Lock()
         self._compiling: dict[Stage, Future] = {}
 
     @cached_property
@@ -134,8 +135,14 @@ class Batch:
 
     def prepare(self, stage: Stage, *arguments: Any) -> None:
         """Begin to compile a stage for such arguments; its first call waits for the end."""
-        lowered = self.program(stage).lower(*self._given(stage, arguments))
-        self._compiling[stage] = self._compilers.submit(lowered.compile)
+        program, shapes = self.program(stage), jax.tree.map(shape_of, self._given(stage, arguments))
+
+        def compile_it() -> None:
+            with self._tracing:  # one after another, so that the first can be compiled while the next is traced
+                lowered = program.lower(*shapes)
+            lowered.compile()
+
+        self._compiling[stage] = self._compilers.submit(compile_it)
 
     def _given(self, stage: Stage, arguments: Sequence[Any]) -> list[Any]:
         """A program's arguments."""
@@ -171,6 +178,10 @@ class Batch:
         self.seconds["environment"] += time.perf_counter() - start
         self.on_step()
         return jax.tree.map(self._by_run, step)
+
+    def walk(self, choices: Any) -> Step:
+        """Many steps of every run's environment, with actions [R, T, A] chosen beforehand."""
+        return self.host.walk(np.asarray(choices.action))
 
     def _by_run(self, value: np.ndarray) -> np.ndarray:
         """An array over all environments as one over runs and, where a run has several, over them."""
@@ -212,6 +223,12 @@ def over_runs(problem: Problem, stage: Stage, mesh: Mesh | None) -> Any:
     donated = tuple(stage.shared + 1 + position for position in stage.donate)
     options = CONCURRENT if jax.default_backend() == "gpu" else None
     return jax.jit(program, donate_argnums=donated, compiler_options=options)
+
+
+def shape_of(value: Any) -> jax.ShapeDtypeStruct:
+    """What a program is compiled for, which outlives an array that is given away."""
+    sharding = value.sharding if isinstance(value, jax.Array) and value.committed else None
+    return jax.ShapeDtypeStruct(value.shape, value.dtype, sharding=sharding, weak_type=jax.typeof(value).weak_type)
 
 
 def make_mesh(runs: int) -> Mesh | None:

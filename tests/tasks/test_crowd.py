@@ -12,7 +12,7 @@ import pytest
 
 from iadd_tr.evaluate import Evaluator
 from iadd_tr.tasks.crowd import Crowd, Here, Worker
-from iadd_tr.tasks.envs import Reflex
+from iadd_tr.tasks.envs import Life, Reflex, episode_seed
 from iadd_tr.tasks.host import Host
 from iadd_tr.tasks.task import Task, resolve
 
@@ -53,11 +53,13 @@ def test_environments_live_in_processes_of_their_own_and_answer_in_the_order_ask
     assert [type(group) for group in crowd.groups] == [Worker] * 3
     started = crowd.reset(np.array([4, 0, 2]), np.array([40, 0, 20]))
     assert started[:, 1].tolist() == [40, 0, 20]
-    moved = crowd.step(np.arange(5), np.arange(5.0)[:, None])
-    assert moved.observation[:, 1].tolist() == [0, 1, 2, 3, 4]
-    assert moved.reward.tolist() == [0, 2, 4, 6, 8]
-    assert moved.ended.tolist() == [False] * 4 + [True]
-    pids = moved.observation[:, 0]
+    lives = [Life(seed, 0, 0) for seed in range(5)]
+    moved = crowd.step(np.arange(5), lives, np.arange(5.0)[:, None, None])
+    assert moved.reached[:, 0, 1].tolist() == [0, 1, 2, 3, 4]
+    assert moved.reward[:, 0].tolist() == [0, 2, 4, 6, 8]
+    assert moved.ended[:, 0].tolist() == [False] * 4 + [True]
+    assert moved.following[:, 0, 1].tolist() == [0, 1, 2, 3, episode_seed(4, 1)]
+    pids = moved.reached[:, 0, 0]
     assert len(set(pids)) == 3
     assert os.getpid() not in pids
     assert started[:, 0].tolist() == pids[[4, 0, 2]].tolist()
@@ -72,10 +74,10 @@ def test_an_interrupt_at_the_keyboard_is_left_to_the_program(crowd):
 
 def test_what_goes_wrong_in_a_worker_is_told_here(crowd):
     with pytest.raises(RuntimeError, match="ValueError: seven"):
-        crowd.step(np.array([1]), np.array([[7.0]]))
+        crowd.step(np.array([1]), [Life(1, 0, 0)], np.array([[[7.0]]]))
     crowd.groups[2].process.kill()
     with pytest.raises((RuntimeError, BrokenPipeError), match=r"ended with code|Broken pipe"):
-        crowd.step(np.array([2]), np.array([[1.0]]))
+        crowd.step(np.array([2]), [Life(2, 0, 0)], np.array([[[1.0]]]))
 
 
 def test_a_factory_that_cannot_leave_this_process_is_used_here(spare):

@@ -7,8 +7,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from iadd_tr.tasks.envs import rescale
-from iadd_tr.tasks.host import Host, episode_seed
+from iadd_tr.tasks.envs import episode_seed, rescale
+from iadd_tr.tasks.host import Host
 from iadd_tr.tasks.task import Task, TaskError, resolve
 
 seeds = st.integers(0, 2**31)
@@ -126,6 +126,46 @@ def test_a_host_restored_from_places_stands_where_it_stood_and_goes_on_alike(tak
         np.testing.assert_array_equal(one.actions, other.actions)
 
 
+FIELDS = ("observation", "reward", "next_observation", "discount", "last")
+
+
+@pytest.mark.parametrize("lengths", [(90,), (1, 60, 29)])
+def test_a_walk_is_its_steps(lengths):
+    task, seeds = resolve("hopper"), [3, 4]
+    one, other = Host(task, seeds), Host(task, seeds)
+    actions = np.random.default_rng(0).uniform(-1, 1, (2, 90, 3)).astype(np.float32)
+    steps = [one.step(actions[:, number]) for number in range(90)]
+    walks = [other.walk(part) for part in np.split(actions, np.cumsum(lengths)[:-1], axis=1)]
+    for field in FIELDS:
+        together = np.concatenate([getattr(walked, field) for walked in walks], axis=1)
+        plain = np.stack([getattr(step, field) for step in steps], axis=1)
+        np.testing.assert_array_equal(together, plain, field)
+        assert together.dtype == plain.dtype
+    assert min(place.episode for place in one.places()) >= 1
+    assert max(place.episode for place in one.places()) >= 2
+    np.testing.assert_array_equal(one.observations, other.observations)
+    for ours, theirs in zip(one.places(), other.places(), strict=True):
+        assert ours.episode == theirs.episode
+        np.testing.assert_array_equal(ours.actions, theirs.actions)
+
+
+def test_an_environment_may_answer_in_the_same_array_again():
+    class Frugal(Count):
+        def reset(self, *, seed: int | None = None, options: dict[str, Any] | None = None):
+            self.seen, _ = super().reset(seed=seed)
+            return self.seen, {}
+
+        def step(self, action: np.ndarray):
+            observation, *rest = super().step(action)
+            self.seen[:] = observation
+            return self.seen, *rest
+
+    host = Host(replace(counting(), make=lambda: Frugal(end=3)), [1])
+    walked = host.walk(np.zeros((1, 5, 1), np.float32))
+    assert walked.observation[0, :, 0].tolist() == [0, 1, 2, 0, 1]
+    assert walked.next_observation[0, :, 0].tolist() == [1, 2, 3, 1, 2]
+
+
 def test_places_tell_the_episode_and_the_actions_since_its_reset():
     host = Host(counting(limit=3), [1])
     walk(host, 7, seed=5)
@@ -144,6 +184,33 @@ def test_a_number_that_is_not_finite_is_named_with_its_seed_and_step(fault):
     walk(host, step - 1)
     with pytest.raises(TaskError, match=rf"'count'.*not finite \(seed 7, step {step} of episode 0\).*--resume"):
         walk(host, 1)
+
+
+@pytest.mark.parametrize("taken", [0, 2])
+def test_a_walk_names_the_step_and_episode_that_broke(taken):
+    class Late(Count):
+        late = 7
+
+        def step(self, action: np.ndarray):
+            self.lived = getattr(self, "lived", 0) + 1
+            observation, *rest = super().step(action)
+            return observation * (np.nan if self.lived == self.late else 1.0), *rest
+
+    host = Host(replace(counting(), make=lambda: Late(limit=3)), [7])
+    walk(host, taken)
+    with pytest.raises(TaskError, match=r"seed 7, step 1 of episode 2\)"):
+        host.walk(np.zeros((1, 9, 1), np.float32))
+
+
+def test_a_later_reset_that_is_not_finite_is_named():
+    class Once(Count):
+        def reset(self, *, seed: int | None = None, options: dict[str, Any] | None = None):
+            start, info = super().reset(seed=seed)
+            return start * (1.0 if seed == episode_seed(7, 0) else np.nan), info
+
+    host = Host(replace(counting(), make=lambda: Once(limit=2)), [7])
+    with pytest.raises(TaskError, match=r"seed 7, reset of episode 1\)"):
+        host.walk(np.zeros((1, 5, 1), np.float32))
 
 
 def test_a_reset_that_is_not_finite_is_named_too():

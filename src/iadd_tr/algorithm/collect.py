@@ -6,7 +6,6 @@ from typing import Any
 import equinox as eqx
 import jax
 import jax.numpy as jnp
-import numpy as np
 from jaxtyping import Array, Bool, Float, Int
 
 from iadd_tr import evaluate, replay
@@ -50,15 +49,11 @@ def everything(memory: Memory) -> Replay:
 
 
 def warm_up(batch: Batch, state: Any) -> Any:
-    """Fill a fresh state's memory with rows of uniform actions, all drawn at once and stored together."""
-    count = batch.problem.settings.loop.warm_up
-    if count == 0:
+    """Fill a fresh state's memory with rows of uniform actions, all drawn, taken and stored at once."""
+    if batch.problem.settings.loop.warm_up == 0:
         return state
     choices = batch(EXPLORE)
-    drawn = jax.device_get(choices)
-    steps = [batch.execute(jax.tree.map(lambda x, i=i: x[:, i], drawn)) for i in range(count)]
-    together = jax.tree.map(lambda *rows: np.stack(rows, axis=1), *steps)
-    return dataclasses.replace(state, memory=batch(STORE, state.memory, choices, together))
+    return dataclasses.replace(state, memory=batch(STORE, state.memory, choices, batch.walk(choices)))
 
 
 def go_on(batch: Batch, state: Any) -> Any:

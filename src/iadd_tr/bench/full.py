@@ -44,13 +44,12 @@ def batch_of(settings: Settings) -> Part:
 def uniform_rows(task: str, count: int, seed: int) -> Rows:
     """Real rows of uniform actions."""
     host = Host(resolve(task), [seed])
-    actions = np.random.default_rng(seed).uniform(-1.0, 1.0, (count, 1, host.task.actions)).astype(np.float32)
-    steps = [host.step(action) for action in actions]
+    actions = np.random.default_rng(seed).uniform(-1.0, 1.0, (1, count, host.task.actions)).astype(np.float32)
+    walked = host.walk(actions)
     density = np.full(count, uniform_log_density(host.task.actions), np.float32)
-    columns = ("observation", "reward", "next_observation", "discount")
-    found = {name: np.concatenate([getattr(step, name) for step in steps]) for name in columns}
+    found = {name: getattr(walked, name)[0] for name in ("observation", "reward", "next_observation", "discount")}
     host.close()
-    return {"action": actions[:, 0], "log_density": density, **found}
+    return {"action": actions[0], "log_density": density, **found}
 
 
 def collect(task: str, count: int, workers: int) -> Rows:

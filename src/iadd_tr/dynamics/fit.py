@@ -147,6 +147,7 @@ def minibatch(key: PRNGKey, rows: Transition, index: Int[Array, "M B"], extra: E
     )
 
 
+@partial(jax.jit, static_argnames=("noise_width", "learn_ending"))
 def gradient_step(
     key: PRNGKey,
     parameters: Parameters,

@@ -14,8 +14,8 @@ from iadd_tr.experiment import Problem, rows
 from iadd_tr.shell import config
 from iadd_tr.shell.errors import UserError
 from iadd_tr.shell.run import restore
-from iadd_tr.tasks.envs import walk
-from iadd_tr.tasks.host import EVALUATION, episode_seed
+from iadd_tr.tasks.envs import episode_seed, walk
+from iadd_tr.tasks.host import EVALUATION
 from iadd_tr.tasks.task import Task, resolve
 from iadd_tr.training import Start, algorithm_of
 

@@ -11,7 +11,8 @@ from jaxtyping import Array, Float
 from iadd_tr.agent import policy
 from iadd_tr.nets import MLP
 from iadd_tr.study.accuracy import HORIZONS, Paths
-from iadd_tr.tasks.host import STARTS, episode_seed
+from iadd_tr.tasks.envs import episode_seed
+from iadd_tr.tasks.host import STARTS
 from iadd_tr.tasks.simulator import Act, Simulator
 from iadd_tr.types import PRNGKey, Transition
 

@@ -13,7 +13,7 @@ import gymnasium as gym
 import numpy as np
 
 from iadd_tr.tasks import envs
-from iadd_tr.tasks.envs import Envs, Reflex
+from iadd_tr.tasks.envs import Envs, Life, Reflex
 
 RESERVED = 2  # cores for the program that trains
 LONGEST_EPISODE = 10_000  # an environment without a time limit is cut here
@@ -21,12 +21,13 @@ ONE_THREAD = {f"{library}_NUM_THREADS": "1" for library in ("OPENBLAS", "MKL", "
 
 
 class Moved(NamedTuple):
-    """What a step of several environments led to, a row for each."""
+    """What some steps of several environments led to, [n, T]."""
 
-    observation: np.ndarray
+    reached: np.ndarray
     reward: np.ndarray
     ended: np.ndarray
     cut: np.ndarray
+    following: np.ndarray  # what is seen next: where an episode is over, the start of another
 
 
 class Played(NamedTuple):
@@ -59,9 +60,9 @@ class Crowd:
         """Start episodes; where each begins."""
         return self._ask("reset", seats, (seeds,))[0]
 
-    def step(self, seats: np.ndarray, actions: np.ndarray) -> Moved:
-        """One step of each, with actions in the task's own units."""
-        return Moved(*self._ask("step", seats, (actions,)))
+    def step(self, seats: np.ndarray, lives: Sequence[Life], actions: np.ndarray) -> Moved:
+        """Some steps of each, with actions [n, T, A] in the task's own units."""
+        return Moved(*self._ask("step", seats, ([tuple(life) for life in lives], actions)))
 
     def play(
         self, seeds: np.ndarray, policies: Sequence[Reflex], bounds: tuple[np.ndarray, np.ndarray], gamma: float

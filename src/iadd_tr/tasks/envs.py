@@ -54,6 +54,39 @@ def walk(
         observation = following
 
 
+def episode_seed(seed: int, episode: int, stream: int = 0) -> int:
+    """The seed of a reset, from the run's seed, the episode and what it is for."""
+    return int(np.random.SeedSequence([seed, episode, stream]).generate_state(1)[0])
+
+
+class Life(NamedTuple):
+    """Which episode an environment is in, and where the seeds of the next ones come from."""
+
+    seed: int
+    stream: int
+    episode: int
+
+    @property
+    def start(self) -> int:
+        """The seed of the episode's reset."""
+        return episode_seed(self.seed, self.episode, self.stream)
+
+    def after(self, episodes: int) -> "Life":
+        return self._replace(episode=self.episode + episodes)
+
+
+def follow(env: gym.Env, life: Life, actions: np.ndarray) -> Iterator[tuple[np.ndarray, float, bool, bool, np.ndarray]]:
+    """Steps with these actions: what each reached, its reward, a true end, a time limit, and what is seen next, which
+    is the start of a new episode where one is over."""
+    for action in actions:
+        observation, reward, ended, cut, _ = env.step(action)
+        reached = following = np.array(observation)
+        if ended or cut:
+            life = life.after(1)
+            following = np.array(env.reset(seed=life.start)[0])
+        yield reached, float(reward), ended, cut, following
+
+
 class Envs:
     """Some environments of one task, by number; they answer in columns, a row for each environment asked."""
 
@@ -65,10 +98,13 @@ class Envs:
         begun = [self.envs[seat].reset(seed=int(seed))[0] for seat, seed in zip(seats, seeds, strict=True)]
         return (np.array(begun),)
 
-    def step(self, seats: np.ndarray, actions: np.ndarray) -> tuple[np.ndarray, ...]:
-        """One step of each, with actions in the task's own units: observations, rewards, true ends, time limits."""
-        results = [self.envs[seat].step(action)[:4] for seat, action in zip(seats, actions, strict=True)]
-        return tuple(np.array(column) for column in zip(*results, strict=True))
+    def step(self, seats: np.ndarray, lives: Sequence[tuple], actions: np.ndarray) -> tuple[np.ndarray, ...]:
+        """Some steps of each, with actions [n, T, A] in the task's own units: the columns of `follow`, [n, T]."""
+        steps = [
+            zip(*follow(self.envs[seat], Life(*life), own), strict=True)
+            for seat, life, own in zip(seats, lives, actions, strict=True)
+        ]
+        return tuple(np.array(column) for column in zip(*steps, strict=True))
 
     def play(
         self,

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from iadd_tr.tasks.crowd import Crowd, Moved
-from iadd_tr.tasks.envs import rescale
+from iadd_tr.tasks.envs import Life, episode_seed, rescale
 from iadd_tr.tasks.task import Task, TaskError
 from iadd_tr.types import Step
 
@@ -27,35 +27,41 @@ class Host:
     def __init__(self, task: Task, seeds: Sequence[int], places: Sequence[Place] | None = None, environments: int = 1):
         self.task = task
         self.seeds = [seed for seed in seeds for _ in range(environments)]
-        self.streams = [TRAINING + 2 * number for _ in seeds for number in range(environments)]
+        streams = [TRAINING + 2 * number for _ in seeds for number in range(environments)]
+        episodes = [0 if places is None else places[seat].episode for seat in range(len(self.seeds))]
+        self.lives = [Life(*life) for life in zip(self.seeds, streams, episodes, strict=True)]
         self.seats = np.arange(len(self.seeds))
         self.crowd = Crowd(task.make, len(self.seeds))
         self.low, self.high = np.asarray(task.low), np.asarray(task.high)
-        self.episodes = [0 if places is None else places[seat].episode for seat in range(len(self.seeds))]
         self.trails: list[list[np.ndarray]] = [[] for _ in self.seeds]
-        self.observations = np.zeros((len(self.seeds), task.observations), np.float32)
-        self._reset(self.seats)
+        starts = np.array([life.start for life in self.lives])
+        self.observations = self.crowd.reset(self.seats, starts).astype(np.float32)
+        for seat in np.flatnonzero(~finite(self.observations)):
+            raise nonsense(task, f"seed {self.seeds[seat]}, reset of episode {episodes[seat]}")
         self._replay([place.actions for place in places or []])
 
     def step(self, actions: np.ndarray) -> Step:
         """Step every environment with its action in [-1, 1]^A; those whose episode is over are reset afterwards."""
-        before = self.observations.copy()
+        return Step(*(column[:, 0] for column in vars(self.walk(actions[:, None])).values()))
+
+    def walk(self, actions: np.ndarray) -> Step:
+        """As many steps as there are actions [R, T, A], all at once."""
+        before = self.observations[:, None].copy()
         moved = self._advance(self.seats, actions)
-        reached = self.observations.copy()
-        last = moved.ended | moved.cut
-        if last.any():
-            over = np.flatnonzero(last)
-            for seat in over:
-                self.episodes[seat] += 1
-            self._reset(over)
-        return Step(before, moved.reward.astype(np.float32), reached, (~moved.ended).astype(np.float32), last)
+        return Step(
+            np.concatenate([before, moved.following[:, :-1].astype(np.float32)], axis=1),
+            moved.reward.astype(np.float32),
+            moved.reached.astype(np.float32),
+            (~moved.ended).astype(np.float32),
+            moved.ended | moved.cut,
+        )
 
     def places(self) -> list[Place]:
         """Where every environment stands."""
         width = self.task.actions
         return [
-            Place(episode, np.array(trail, np.float32).reshape(-1, width))
-            for episode, trail in zip(self.episodes, self.trails, strict=True)
+            Place(life.episode, np.array(trail, np.float32).reshape(-1, width))
+            for life, trail in zip(self.lives, self.trails, strict=True)
         ]
 
     def starts(self, count: int, step: int) -> np.ndarray:
@@ -72,33 +78,43 @@ class Host:
         self.crowd.close()
 
     def _advance(self, seats: np.ndarray, actions: np.ndarray) -> Moved:
-        for seat, action in zip(seats, actions, strict=True):
-            self.trails[seat].append(np.array(action, np.float32))
-        moved = self.crowd.step(seats, rescale(actions, self.low, self.high))
-        self.observations[seats] = moved.observation
-        for seat in seats[not_finite(np.column_stack([moved.observation, moved.reward]))]:
-            where = f"seed {self.seeds[seat]}, step {len(self.trails[seat])} of episode {self.episodes[seat]}"
-            raise nonsense(self.task, where)
+        """Steps of some environments; which episodes they are in then, and what they did there, is noted."""
+        moved = self.crowd.step(seats, [self.lives[seat] for seat in seats], rescale(actions, self.low, self.high))
+        over = moved.ended | moved.cut
+        went, stands = finite(moved.reached) & np.isfinite(moved.reward), finite(moved.following)
+        for row, time in np.argwhere(~(went & stands)):
+            raise nonsense(self.task, self._where(int(seats[row]), over[row, :time], bool(went[row, time])))
+        for seat, own, ends in zip(seats, np.array(actions, np.float32), over, strict=True):
+            count, begun = episodes_of(ends)
+            if count:
+                self.lives[seat], self.trails[seat] = self.lives[seat].after(count), []
+            self.trails[seat].extend(own[begun:])
+        self.observations[seats] = moved.following[:, -1]
         return moved
 
-    def _reset(self, seats: np.ndarray) -> None:
-        seeds = [episode_seed(self.seeds[seat], self.episodes[seat], self.streams[seat]) for seat in seats]
-        self.observations[seats] = self.crowd.reset(seats, np.array(seeds))
-        for seat in seats:
-            self.trails[seat] = []
-        for seat in seats[not_finite(self.observations[seats])]:
-            raise nonsense(self.task, f"seed {self.seeds[seat]}, reset of episode {self.episodes[seat]}")
+    def _where(self, seat: int, over: np.ndarray, reset: bool) -> str:
+        """Names the step that follows these, or the reset after it."""
+        count, begun = episodes_of(over)
+        episode, taken = self.lives[seat].episode + count, over.size - begun + (0 if count else len(self.trails[seat]))
+        event = f"reset of episode {episode + 1}" if reset else f"step {taken + 1} of episode {episode}"
+        return f"seed {self.seeds[seat]}, {event}"
 
     def _replay(self, trails: Sequence[np.ndarray]) -> None:
         """Take the actions of the environments' unfinished episodes again."""
         for number in range(max(map(len, trails), default=0)):
             seats = np.array([seat for seat, trail in enumerate(trails) if number < len(trail)])
-            self._advance(seats, np.array([trails[seat][number] for seat in seats]))
+            self._advance(seats, np.array([trails[seat][number : number + 1] for seat in seats]))
 
 
-def not_finite(numbers: np.ndarray) -> np.ndarray:
-    """The rows with a number that is not finite."""
-    return np.flatnonzero(~np.all(np.isfinite(numbers), axis=1))
+def episodes_of(over: np.ndarray) -> tuple[int, int]:
+    """How many episodes ended, given which steps were last ones, and the first step of the episode after them."""
+    ends = np.flatnonzero(over)
+    return ends.size, int(ends[-1]) + 1 if ends.size else 0
+
+
+def finite(numbers: np.ndarray) -> np.ndarray:
+    """Which rows are numbers throughout."""
+    return np.all(np.isfinite(numbers), axis=-1)
 
 
 def nonsense(task: Task, where: str) -> TaskError:
@@ -107,8 +123,3 @@ def nonsense(task: Task, where: str) -> TaskError:
         f"Task '{task.name}' gave a number that is not finite ({where}); the last checkpoint is intact: mend the "
         "environment and go on with --resume."
     )
-
-
-def episode_seed(seed: int, episode: int, stream: int = TRAINING) -> int:
-    """The seed of a reset, from the run's seed, the episode and what it is for."""
-    return int(np.random.SeedSequence([seed, episode, stream]).generate_state(1)[0])

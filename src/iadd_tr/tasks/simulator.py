@@ -20,8 +20,8 @@ import numpy as np
 from jaxtyping import Bool, Float, Int
 from mujoco.rollout import Rollout
 
-from iadd_tr.tasks.envs import rescale
-from iadd_tr.tasks.host import TRAINING, episode_seed
+from iadd_tr.tasks.envs import episode_seed, rescale
+from iadd_tr.tasks.host import TRAINING
 from iadd_tr.tasks.task import Task, TaskError
 from iadd_tr.types import Step, Transition
 
