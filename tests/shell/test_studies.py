@@ -7,7 +7,7 @@ from small import problem
 
 from iadd_tr.shell import run as runs
 from iadd_tr.shell.cli import main
-from iadd_tr.study import coverage, foresight, frozen, gradient, influence, latents, robustness
+from iadd_tr.study import coverage, foresight, frozen, gradient, hindsight, influence, latents, robustness
 
 
 def complaint(capsys, *arguments: str) -> str:
@@ -146,3 +146,26 @@ def test_foresight_asks_a_trained_run_and_refuses_one_without_a_model(capsys, mo
     assert "no model to ask" in complaint(capsys, "foresight", str(model_free))
     assert "1 or more" in complaint(capsys, "foresight", str(trained), "--episodes=0")
     assert "no run" in complaint(capsys, "foresight", str(tmp_path / "nothing"))
+
+
+def test_hindsight_goes_through_a_runs_replay_again(capsys, monkeypatch, tmp_path):
+    monkeypatch.setattr(hindsight, "AHEAD", 10)
+    trained, on_policy = tmp_path / "sac", tmp_path / "ppo"
+    runs.start(problem("probe:drift", "sac", runs=2, epochs=1).settings, trained)
+    main(["study", "hindsight", str(trained), "--forms", "monolith,iadd", "--every", "5"])
+    out = capsys.readouterr().out
+    table = read(trained / "hindsight" / "table.csv")
+    assert [(line["design"], line["rows"], line["seed"]) for line in table] == [
+        (design, str(rows), seed) for design in ("monolith", "iadd") for rows in (40, 45, 50) for seed in "12"
+    ]
+    assert (trained / "hindsight" / "figure.png").stat().st_size > 10_000
+    assert out.count("1.00 (1.00 to 1.00)") == 6  # the first design beside itself, three moments, two metrics
+
+    assert "knows no round" in complaint(capsys, "hindsight", str(trained), "--forms", "round")
+    assert "one design or more" in complaint(capsys, "hindsight", str(trained), "--forms", "none")
+    assert "1 or more" in complaint(capsys, "hindsight", str(trained), "--every", "0")
+    monkeypatch.setattr(hindsight, "AHEAD", 21)
+    assert "fewer than 21 rows" in complaint(capsys, "hindsight", str(trained))
+    runs.start(problem("probe:drift", "ppo", epochs=1, rollout_steps=20, minibatches=2).settings, on_policy)
+    capsys.readouterr()
+    assert "keeps no replay" in complaint(capsys, "hindsight", str(on_policy))

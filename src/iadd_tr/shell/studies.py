@@ -178,6 +178,37 @@ def foresight(options: Foresight) -> None:
     print(f"{folder} holds table.csv, summary.csv and figure.png.")
 
 
+@dataclass(frozen=True)
+class Hindsight:
+    """Fit other designs along a run's own replay, as its loop did, and ask which foresees best what came next."""
+
+    run: tyro.conf.Positional[Path]
+    """A run folder of mbpo, iadd, one of them with TR, or sac."""
+    forms: tuple[str, ...] = ("monolith-normal", "iadd")
+    """Designs of equal size; all are compared with the first."""
+    every: int = 1000
+    """Rows between two fits."""
+    cold: bool = False
+    """Whether each fit starts from scratch instead of where the one before it ended."""
+    out: Path | None = None
+    """Where table.csv and figure.png go; RUN/hindsight where not given."""
+
+
+def hindsight(options: Hindsight) -> None:
+    """Go through the replay again with every design, and compare."""
+    from iadd_tr.report import hindsight as report
+    from iadd_tr.shell import hindsight as steps
+
+    table = steps.run(options.run, options.forms, options.every, options.cold)
+    folder = make_folder(options.out or options.run / "hindsight")
+    write_csv(folder / "table.csv", table)
+    report.draw(table, folder / "figure.png")
+    for metric, title in report.METRICS.items():
+        what = f"{title} on the rows that came next ÷ {options.forms[0]}'s, median over runs (95 %), by rows seen"
+        show(what, ("design", *report.columns(table)), report.lines(table, metric))
+    print(f"{folder} holds table.csv and figure.png.")
+
+
 def check(study: Study) -> None:
     """Refuse what cannot be trained."""
     rules = [
@@ -201,4 +232,5 @@ STUDIES = {
     "gradient": (Gradient, gradient),
     "counterfactual": (Counterfactual, counterfactual),
     "foresight": (Foresight, foresight),
+    "hindsight": (Hindsight, hindsight),
 }
