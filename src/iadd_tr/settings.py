@@ -91,7 +91,7 @@ class Loop:
     rollouts_per_step: int = 400
     horizon: tuple[int, ...] = (1, 1, 0, 1)
     """x,y,a,b: imagined steps grow from x to y over the epochs a to b."""
-    imagined_noise: float = 0.0
+    imagined_noise: float = 0.03
     """Least deviation of an imagined observation, in units of the observations' own."""
     kept_epochs: int = 1
     """How many epochs of imagined rows are kept."""

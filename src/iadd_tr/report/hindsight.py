@@ -61,6 +61,6 @@ def draw(table: Rows, path: Path) -> None:
             (line,) = axis.plot(moments, np.median(each, axis=0), "o-", markersize=3, label=design)
             low, high = zip(*(interval(values, statistic=np.median) for values in each.T), strict=True)
             axis.fill_between(moments, low, high, color=line.get_color(), alpha=0.12, linewidth=0)
-        axis.set(xlabel="rows seen", ylabel=f"{title} ÷ {table[0]['design']}'s", yscale="log")
+        axis.set(xlabel="rows seen", ylabel=f"{title} ÷ {table[0]['design']}'s")
     axes[0].legend(frameon=False, fontsize=8)
     save(figure, path)
