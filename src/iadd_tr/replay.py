@@ -54,6 +54,11 @@ def extend(buffer: Replay, rows: Transition, live: Bool[Array, " B"]) -> Replay:
     return Replay(stored, size, (buffer.position + count) % buffer.limit, buffer.limit)
 
 
+def shortened(buffer: Replay, count: int) -> Replay:
+    """The first `count` rows alone."""
+    return Replay(buffer.rows, jnp.full_like(buffer.size, count), count % buffer.limit, buffer.limit)
+
+
 def live(buffer: Replay) -> Bool[Array, " C"]:
     """Which of the ring's places hold a row."""
     return jnp.arange(buffer.rows.reward.size) < buffer.size

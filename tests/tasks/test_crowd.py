@@ -72,6 +72,14 @@ def test_an_interrupt_at_the_keyboard_is_left_to_the_program(crowd):
     assert crowd.reset(np.arange(5), np.arange(5))[:, 1].tolist() == [0, 1, 2, 3, 4]
 
 
+def test_a_worker_that_is_left_in_the_middle_of_a_walk_leaves_in_silence(crowd, capfd):
+    worker = crowd.groups[0]
+    worker.ask("step", np.array([0]), [tuple(Life(1, 0, 0))], np.zeros((1, 20_000, 1)))
+    worker.close()
+    assert worker.process.returncode == 0
+    assert "Traceback" not in capfd.readouterr().err
+
+
 def test_what_goes_wrong_in_a_worker_is_told_here(crowd):
     with pytest.raises(RuntimeError, match="ValueError: seven"):
         crowd.step(np.array([1]), [Life(1, 0, 0)], np.array([[[7.0]]]))

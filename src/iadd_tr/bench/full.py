@@ -9,6 +9,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
+from iadd_tr import replay
 from iadd_tr.algorithm import mbpo
 from iadd_tr.experiment import Batch, Problem
 from iadd_tr.gaussian import uniform_log_density
@@ -69,7 +70,7 @@ def filled(buffer: Replay, rows: Rows) -> Replay:
 
     def one(buffer: Replay) -> Replay:
         stored = jax.tree.map(lambda old, new: old.at[:count].set(new), buffer.rows, given)
-        return Replay(stored, jnp.full_like(buffer.size, count), count % buffer.limit, buffer.limit)
+        return replay.shortened(dataclasses.replace(buffer, rows=stored), count)
 
     return jax.vmap(one)(buffer)
 

@@ -135,8 +135,4 @@ def _line(axis: Any, rows: Rows, design: str) -> None:
     places = sorted(distinct(rows, "bin"))
     errors = [[row["error"] for row in select(rows, bin=number)] for number in places]
     drawn = {"color": "black", "linestyle": "--"} if design == BASES[0] else {}
-    (line,) = axis.plot(
-        places, [np.median(x) for x in errors], marker="o", markersize=3, linewidth=1.6, label=design, **drawn
-    )
-    low, high = zip(*(interval(x, statistic=np.median) for x in errors), strict=True)
-    axis.fill_between(places, low, high, color=line.get_color(), alpha=0.12, linewidth=0)
+    figures.band(axis, places, errors, design, **drawn)

@@ -6,7 +6,7 @@ from typing import Any
 
 import numpy as np
 
-from iadd_tr.report.figures import plt, save
+from iadd_tr.report.figures import band, plt, save
 from iadd_tr.report.statistics import interval
 from iadd_tr.report.theory import distinct, select
 
@@ -57,10 +57,7 @@ def draw(table: Rows, path: Path) -> None:
     moments = distinct(table, "rows")
     for axis, (metric, title) in zip(axes, METRICS.items(), strict=True):
         for design in distinct(table, "design"):
-            each = ratios(table, design, metric)
-            (line,) = axis.plot(moments, np.median(each, axis=0), "o-", markersize=3, label=design)
-            low, high = zip(*(interval(values, statistic=np.median) for values in each.T), strict=True)
-            axis.fill_between(moments, low, high, color=line.get_color(), alpha=0.12, linewidth=0)
+            band(axis, moments, list(ratios(table, design, metric).T), design)
         axis.set(xlabel="rows seen", ylabel=f"{title} ÷ {table[0]['design']}'s")
     axes[0].legend(frameon=False, fontsize=8)
     save(figure, path)

@@ -3,7 +3,7 @@
 import json
 import os
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import AbstractContextManager
 from dataclasses import fields
@@ -36,12 +36,11 @@ CHECKPOINT_EVERY = 5
 
 def check(chosen: Study) -> None:
     """Refuse what cannot be run."""
-    unknown = [name for name in chosen.forms if name not in DESIGNS]
     elsewhere = [name for name in chosen.tasks if name not in RUNNERS]
     grid = [(size - chosen.warm_up) % max(chosen.epoch_length, 1) for size in chosen.sizes]
     require(
         [
-            (not unknown, f"--forms knows no {', '.join(unknown)}; take any of {', '.join(DESIGNS)}"),
+            known(chosen.forms),
             (bool(chosen.tasks) and not elsewhere, f"--tasks must be among {', '.join(RUNNERS)}"),
             (1 <= chosen.seeds < 1000, "--seeds must lie between 1 and 999"),
             (chosen.warm_up >= 10, "--warm-up must be 10 or more"),
@@ -52,6 +51,12 @@ def check(chosen: Study) -> None:
             (min(chosen.width, chosen.fit_epochs) >= 1, "--width and --fit-epochs must be 1 or more"),
         ]
     )
+
+
+def known(forms: Sequence[str]) -> tuple[bool, str]:
+    """The rule that designs must be among those there are."""
+    unknown = [name for name in forms if name not in DESIGNS]
+    return not unknown, f"--forms knows no {', '.join(unknown)}; take any of {', '.join(DESIGNS)}"
 
 
 def collect(chosen: Study, task: str, folder: Path, bar: Bar) -> None:

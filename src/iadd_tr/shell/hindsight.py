@@ -5,7 +5,10 @@ from contextlib import closing
 from pathlib import Path
 from typing import Any
 
+import jax
+
 from iadd_tr.experiment import Batch
+from iadd_tr.shell.counterfactual import known
 from iadd_tr.shell.errors import UserError, require
 from iadd_tr.shell.output import progress
 from iadd_tr.shell.replays import load
@@ -15,11 +18,10 @@ from iadd_tr.study.designs import DESIGNS
 
 def run(folder: Path, forms: Sequence[str], every: int, cold: bool) -> list[dict[str, Any]]:
     """A line for each design, run and moment."""
-    unknown = [name for name in forms if name not in DESIGNS]
     require(
         [
             (bool(forms), "--forms must name one design or more"),
-            (not unknown, f"--forms knows no {', '.join(unknown)}; take any of {', '.join(DESIGNS)}"),
+            known(forms),
             (every >= 1, "--every must be 1 or more"),
         ]
     )
@@ -27,14 +29,15 @@ def run(folder: Path, forms: Sequence[str], every: int, cold: bool) -> list[dict
     memory = getattr(start.state, "memory", None)
     if memory is None:
         raise UserError(f"'{folder}' was trained by {problem.settings.algo}, which keeps no replay; take another run.")
-    times = hindsight.moments(problem, int(memory.real.size.min()), every)
+    real = jax.device_put(memory.real)
+    times = hindsight.moments(problem, int(real.size.min()), every)
     if not times:
         raise UserError(f"'{folder}' has fewer than {hindsight.AHEAD} rows after its warm-up; train it longer.")
     table = []
     with progress("fits", len(forms) * len(times)) as tick:
         for name in forms:
             with closing(Batch(hindsight.problem_of(problem, DESIGNS[name]))) as batch:
-                for lines in hindsight.retrace(batch, memory.real, times, cold):
+                for lines in hindsight.retrace(batch, real, times, cold):
                     table += [{"design": name, **line} for line in lines]
                     tick()
     return table

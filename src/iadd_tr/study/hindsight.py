@@ -2,6 +2,7 @@
 
 from collections.abc import Iterator
 from dataclasses import replace
+from functools import partial
 from typing import Any
 
 import equinox as eqx
@@ -10,6 +11,7 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float, Int
 
+from iadd_tr import replay
 from iadd_tr.algorithm import mbpo
 from iadd_tr.algorithm.collect import Memory
 from iadd_tr.algorithm.mbpo import FIT, Models
@@ -51,10 +53,12 @@ def moments(source: Problem, rows: int, every: int) -> range:
 
 def retrace(batch: Batch, real: Replay, times: range, cold: bool) -> Iterator[list[dict[str, Any]]]:
     """Models fitted to more and more rows of every run, from where they stood or, `cold`, from scratch."""
-    models = batch(INIT)
+    models = None
     for seen in times:
-        models = batch(INIT) if cold else models
-        models = batch(FIT, seen, seen, models, Memory(first(real, seen), None))
+        if cold or models is None:
+            models = batch(INIT)
+        earlier = jax.vmap(partial(replay.shortened, count=seen))(real)
+        models = batch(FIT, seen, seen, models, Memory(earlier, None))
         said = batch.report()[0]["fit"]
         judged = jax.device_get(batch(JUDGE, seen, models.main, real.rows))
         yield [
@@ -70,15 +74,6 @@ def retrace(batch: Batch, real: Replay, times: range, cold: bool) -> Iterator[li
             }
             for number, row in enumerate(batch.rows)
         ]
-
-
-def first(real: Replay, count: int) -> Replay:
-    """Every run's buffer as it was when it held so many rows."""
-
-    def one(buffer: Replay) -> Replay:
-        return Replay(buffer.rows, jnp.full_like(buffer.size, count), count % buffer.limit, buffer.limit)
-
-    return jax.vmap(one)(real)
 
 
 def fresh(problem: Problem, run: Run) -> tuple[Models, None]:

@@ -162,8 +162,12 @@ def serve() -> None:
                 answer = getattr(envs, name)(*arguments)
         except Exception:
             problem = traceback.format_exc()
-        pickle.dump((answer, problem), answers, pickle.HIGHEST_PROTOCOL)
-        answers.flush()
+        try:
+            pickle.dump((answer, problem), answers, pickle.HIGHEST_PROTOCOL)
+            answers.flush()
+        except BrokenPipeError:  # nobody waits for the answer any more, nor for what is left of it
+            os.dup2(os.open(os.devnull, os.O_WRONLY), answers.fileno())
+            return
 
 
 if __name__ == "__main__":
