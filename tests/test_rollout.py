@@ -15,7 +15,7 @@ from iadd_tr.settings import Model
 from iadd_tr.types import Transition
 
 OBS, ACT, STARTS = 2, 1, 60
-MODEL = Model(members=4, elites=3, width=8, depths=(1, 0))
+MODEL = Model(members=4, elites=3, width=8, monolith_depth=1)
 init = jax.jit(ensemble.init, static_argnums=(1, 2, 3))
 imagine = jax.jit(rollout.imagine, static_argnames="ending")
 

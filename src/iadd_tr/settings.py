@@ -16,8 +16,10 @@ class Model:
     elites: int = 5
     width: int = 200
     """Units of each hidden layer."""
-    depths: tuple[int, ...] = (1, 3)
-    """Hidden layers of the intervention and of the evolution; a monolithic member has their sum."""
+    depths: tuple[int, ...] = (1, 4)
+    """Hidden layers of the intervention and of the evolution."""
+    monolith_depth: int = 4
+    """Hidden layers of a monolithic member."""
     form: Form = "smooth"
     """The observable block of the intermediate state; `direct` is the paper's text."""
     evolve_from: Literal["intermediate", "state"] = "intermediate"

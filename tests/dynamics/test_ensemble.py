@@ -11,7 +11,7 @@ from iadd_tr.dynamics.stages import Stages
 from iadd_tr.settings import Model
 
 OBS, ACT, MEMBERS = 2, 1, 5
-MODEL = Model(members=MEMBERS, elites=2, width=4, depths=(1, 1), latent="gaussian")
+MODEL = Model(members=MEMBERS, elites=2, width=4, depths=(1, 1), monolith_depth=2, latent="gaussian")
 init = jax.jit(ensemble.init, static_argnums=(1, 2, 3))
 sample = jax.jit(ensemble.sample, static_argnames="least_noise")
 

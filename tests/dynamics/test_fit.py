@@ -18,8 +18,8 @@ from iadd_tr.settings import Model
 from iadd_tr.types import Transition
 
 OBS, ACT, CAPACITY, SIZE = 3, 2, 120, 100
-MODEL = Model(members=3, elites=2, width=8, depths=(1, 1), fit_batch=16, patience=2, fit_epochs=7)
-DEEP = replace(MODEL, depths=(1, 3))
+MODEL = Model(members=3, elites=2, width=8, depths=(1, 1), monolith_depth=2, fit_batch=16, patience=2, fit_epochs=7)
+DEEP = replace(MODEL, monolith_depth=4)
 SCALE = Scale(jnp.full(OBS, 2.0), jnp.full(OBS, 3.0), jnp.full(ACT, 0.1), jnp.full(ACT, 0.6), jnp.ones(OBS + 1))
 init = jax.jit(ensemble.init, static_argnums=(1, 2, 3))
 train = jax.jit(fit.fit, static_argnames=("model", "learn_ending"))
@@ -319,7 +319,7 @@ def test_a_two_stage_fit_follows_its_generated_rows_as_far_as_their_share_goes()
 TRANSITION = np.array([[0.9, 0.2], [-0.3, 0.7]])
 PUSH = np.array([[0.5], [-1.0]])
 NOISE = np.array([0.2, 0.1, 0.3])  # of reward and both coordinates
-LEARNER = Model(members=3, elites=2, width=32, depths=(1, 1), fit_batch=64, patience=1, fit_epochs=5)
+LEARNER = Model(members=3, elites=2, width=32, depths=(1, 1), monolith_depth=2, fit_batch=64, patience=1, fit_epochs=5)
 
 
 def linear(seed: int, count: int):

@@ -282,15 +282,15 @@ def test_every_weight_has_a_gradient_but_the_reference_has_none():
     assert all(jnp.any(weight != 0) for weight in gradient.weights())
 
 
-@pytest.mark.parametrize("depths", [(1, 3), (2, 2), (3, 1)])
-def test_the_stages_split_the_hidden_layers_of_the_monolith(depths):
-    model = replace(MODEL, depths=depths, latent="gaussian")
+@pytest.mark.parametrize("depths", [(1, 4), (2, 2), (3, 1)])
+def test_members_have_the_hidden_layers_asked_for(depths):
+    model = replace(MODEL, depths=depths, monolith_depth=3, latent="gaussian")
     member = stages.init(jax.random.key(0), model, OBS, ACT, jnp.zeros(ACT))
     whole = monolith.init(jax.random.key(0), model, OBS, ACT)
     assert (len(member.intervention.layers) - 1, len(member.evolution.layers) - 1) == depths
-    assert len(whole.net.layers) - 1 == sum(depths)
+    assert len(whole.net.layers) - 1 == 3
     assert [w.shape[0] for w in member.weights()] == [OBS + ACT, *[16] * depths[0], OBS + LATENT, *[16] * depths[1]]
-    assert [w.shape[0] for w in whole.weights()] == [OBS + ACT, *[16] * sum(depths)]
+    assert [w.shape[0] for w in whole.weights()] == [OBS + ACT, 16, 16, 16]
     assert member.weights()[depths[0]].shape[1] == OBS + 2 * LATENT
     assert member.weights()[-1].shape[1] == whole.weights()[-1].shape[1] == 2 * (OBS + 1) + 1
 

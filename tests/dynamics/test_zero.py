@@ -17,7 +17,7 @@ from iadd_tr.types import Transition
 
 OBS, ACT, SIZE, CAPACITY = 2, 2, 40, 50
 REFERENCE = jnp.array([0.3, -0.7])
-MODEL = Model(members=4, elites=3, depths=(0, 0))
+MODEL = Model(members=4, elites=3, monolith_depth=0)
 init = jax.jit(ensemble.init, static_argnums=(1, 2, 3))
 generate = jax.jit(zero.generate)
 
@@ -88,7 +88,7 @@ def test_the_zero_model_is_a_monolith_beside_a_two_stage_model():
 
 @pytest.mark.parametrize(("zero_rows", "centre"), [("generated", 5.0), ("collected", 2.5)])
 def test_a_fit_sees_zero_rows_through_their_model_or_among_all_others_and_leaves_the_buffers_alone(zero_rows, centre):
-    task = problem(algo="iadd", depths=(0, 0), fit_epochs=1, zero_rows=zero_rows)
+    task = problem(algo="iadd", depths=(0, 0), monolith_depth=0, fit_epochs=1, zero_rows=zero_rows)
     settings = task.settings
     main, zeros = (init(jax.random.key(0), settings.model, 1, 1, a0) for a0 in (jnp.zeros(1), None))
     memory = Memory(buffer(30, 5.0, (1, 1)), buffer(10, -5.0, (1, 1)))

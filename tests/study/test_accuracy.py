@@ -93,7 +93,7 @@ def test_units_are_the_deviations_of_the_rows():
 
 def fitted() -> ensembles.Ensemble:
     """Three members of which two are elites, with scales that matter."""
-    model = Model(members=3, elites=2, width=8, depths=(1, 1))
+    model = Model(members=3, elites=2, width=8, depths=(1, 1), monolith_depth=2)
     made = ensembles.init(jax.random.key(0), model, OBS, ACT, jnp.zeros(ACT))
     scale = Scale(
         normal(1, OBS), jnp.full(OBS, 1.5), jnp.zeros(ACT), jnp.full(ACT, 0.7), jnp.array([2.0, 0.1, 1.0, 0.5])

@@ -12,7 +12,7 @@ from iadd_tr.study import foresight
 from iadd_tr.study.foresight import Episode
 from iadd_tr.tasks.task import resolve
 
-MODEL = Model(members=3, elites=2, width=4, depths=(1, 0))
+MODEL = Model(members=3, elites=2, width=4, monolith_depth=1)
 
 
 def agent() -> sac.State:

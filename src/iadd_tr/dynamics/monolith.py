@@ -30,6 +30,6 @@ class Monolith(eqx.Module):
 
 
 def init(key: PRNGKey, model: Model, observations: int, actions: int) -> Monolith:
-    """A member with as many hidden layers as both stages of the two-stage member together."""
-    sizes = [observations + actions, *[model.width] * sum(model.depths), 2 * (observations + 1) + 1]
+    """A member with `monolith_depth` hidden layers."""
+    sizes = [observations + actions, *[model.width] * model.monolith_depth, 2 * (observations + 1) + 1]
     return Monolith(mlp(key, sizes, activation(model), TRUNCATED_NORMAL), linear_path(model, sizes[0], sizes[-1]))

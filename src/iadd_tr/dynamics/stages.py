@@ -131,7 +131,7 @@ def latent_width(model: Model, observations: int) -> int:
 
 
 def init(key: PRNGKey, model: Model, observations: int, actions: int, reference: Float[Array, " A"]) -> Stages:
-    """A member whose hidden layers are split between the stages by `depths`."""
+    """A member whose stages have as many hidden layers as `depths` says."""
     first, second = jax.random.split(key)
     before, after = model.depths
     latents = latent_width(model, observations)

@@ -27,7 +27,7 @@ from iadd_tr.types import Run, Transition
 
 AHEAD = 1000
 """Rows behind those of a fit that it is judged by."""
-SHARED = ("members", "elites", "width", "fit_batch", "fit_epochs", "patience", "model_rate")
+SHARED = ("members", "elites", "width", "monolith_depth", "fit_batch", "fit_epochs", "patience", "model_rate")
 
 
 class Judged(eqx.Module):
