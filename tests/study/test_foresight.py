@@ -3,6 +3,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
+from scipy import stats
 from small import linear
 
 from iadd_tr.agent import sac
@@ -59,19 +60,25 @@ def test_episodes_are_those_of_the_environment():
 def test_a_future_survives_until_its_model_says_that_it_ends():
     actor, start = agent().actor.value, jnp.array([[0.0], [-1.0]])
     for horizon, expected in ((3, [1.0, 1.0]), (4, [0.0, 1.0]), (5, [0.0, 0.0])):
-        lives = foresight.survives(jax.random.key(0), actor, walker(1.0, 1.0), start, horizon, gone)
+        lives = foresight.survives(jax.random.key(0), actor, walker(1.0, 1.0), start, horizon, gone, 0.0)
         np.testing.assert_array_equal(lives, expected)
 
 
 def test_every_step_of_a_future_meets_a_random_elite():
     actor, start = agent().actor.value, jnp.zeros((1000, 1))
-    lives = foresight.survives(jax.random.key(0), actor, walker(1.0, 0.0), start, 4, gone)
+    lives = foresight.survives(jax.random.key(0), actor, walker(1.0, 0.0), start, 4, gone, 0.0)
     assert lives.mean() == pytest.approx(15 / 16, abs=0.01)
+
+
+def test_futures_have_the_noise_that_the_agent_was_trained_with():
+    model = eqx.tree_at(lambda e: e.scale.observation_std, walker(1.0, 1.0), jnp.full(1, 5.0))
+    lives = foresight.survives(jax.random.key(0), agent().actor.value, model, jnp.zeros((1000, 1)), 1, gone, 0.5)
+    assert lives.mean() == pytest.approx(stats.norm.cdf(2.5 / 2.5), abs=0.01)
 
 
 def test_a_future_that_breaks_is_over():
     lives = foresight.survives(
-        jax.random.key(0), agent().actor.value, walker(np.nan, np.nan), jnp.zeros((3, 1)), 1, gone
+        jax.random.key(0), agent().actor.value, walker(np.nan, np.nan), jnp.zeros((3, 1)), 1, gone, 0.0
     )
     np.testing.assert_array_equal(lives, 0.0)
 
@@ -83,14 +90,14 @@ def test_looking_back_from_ends_leaves_out_short_and_unended_episodes():
 
     known = agent()
     episodes = [episode(3, True), episode(12, True), episode(50, False)]
-    found = foresight.before_ends(jax.random.key(0), known, walker(1.0, 1.0), gone, episodes, 0.5)
+    found = foresight.before_ends(jax.random.key(0), known, walker(1.0, 1.0), gone, episodes, 0.5, 0.0)
     assert [(line["before"], line["episodes"]) for line in found] == [(1, 2), (2, 2), (5, 1), (10, 1)]
     np.testing.assert_allclose([line["to_go"] for line in found], [2.0 - 0.5 ** (line["before"] - 1) for line in found])
     # from -before, futures pass 3.5 after before + 4 steps, and are followed for 2 before
     assert [line["foreseen"] for line in found] == [0.0, 0.0, 1.0, 1.0]
     here = foresight.values(known.critics.value, jnp.array([[-5.0]]), jnp.array([[-0.5]]))
     assert found[2]["value"] == pytest.approx(float(here[0]), rel=1e-5)
-    assert foresight.before_ends(jax.random.key(0), known, walker(1.0, 1.0), gone, episodes[2:], 0.5) == []
+    assert foresight.before_ends(jax.random.key(0), known, walker(1.0, 1.0), gone, episodes[2:], 0.5, 0.0) == []
 
 
 def test_a_summary_holds_means_over_episodes():

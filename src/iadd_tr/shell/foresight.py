@@ -33,7 +33,8 @@ def run(folder: Path, episodes: int) -> tuple[Table, Table]:
             about = {"run": number, **asdict(row)}
             gamma, key = settings.agent.gamma, jax.random.key(row.seed)
             summary.append(about | foresight.summary(agent, played, gamma))
-            lines = foresight.before_ends(key, agent, model, task.ending, played, gamma)
+            least_noise = settings.loop.imagined_noise
+            lines = foresight.before_ends(key, agent, model, task.ending, played, gamma, least_noise)
             table += [about | line for line in lines]
             tick()
     return summary, table

@@ -61,7 +61,13 @@ def summary(agent: Agent, episodes: Sequence[Episode], gamma: float) -> dict[str
 
 
 def before_ends(
-    key: PRNGKey, agent: Agent, model: Ensemble, ending: Ending | None, episodes: Sequence[Episode], gamma: float
+    key: PRNGKey,
+    agent: Agent,
+    model: Ensemble,
+    ending: Ending | None,
+    episodes: Sequence[Episode],
+    gamma: float,
+    least_noise: float,
 ) -> list[dict[str, Any]]:
     """So many steps before an end: the critics' value, the rewards that were to come, and the share of imagined futures
     that end within twice as many steps."""
@@ -74,7 +80,7 @@ def before_ends(
             jnp.array([getattr(e, name)[-before] for e in long_enough]) for name in ("observation", "action")
         )
         start = jnp.resize(observation, (len(episodes), observation.shape[1]))  # so that one program serves all
-        lives = survives(key, agent.actor.value, model, start, 2 * before, ending)
+        lives = survives(key, agent.actor.value, model, start, 2 * before, ending, least_noise)
         found.append(
             {
                 "before": before,
@@ -92,7 +98,7 @@ def values(critics: MLP, observation: Float[Array, "B O"], action: Float[Array, 
     return jnp.min(critic.values(critics, observation, action), axis=0)
 
 
-@jax.jit(static_argnames="ending")
+@jax.jit(static_argnames=("ending", "least_noise"))
 def survives(
     key: PRNGKey,
     actor: MLP,
@@ -100,6 +106,7 @@ def survives(
     start: Float[Array, "B O"],
     horizon: Int[Array, ""] | int,
     ending: Ending | None,
+    least_noise: float,
 ) -> Float[Array, " B"]:
     """The share of imagined futures of the deterministic policy, from each start, that go on after `horizon` steps."""
     futures = DRAWS * model.elites.size
@@ -109,7 +116,7 @@ def survives(
         shuffle_key, outcome_key, end_key = jax.random.split(jax.random.fold_in(key, i), 3)
         order = jax.random.permutation(shuffle_key, live.size)  # each row meets a random elite
         action = jnp.tanh(policy.distribution(actor, observation)[0])
-        outcome = ensembles.sample(outcome_key, model, observation[order], action[order])
+        outcome = ensembles.sample(outcome_key, model, observation[order], action[order], least_noise)
         ended = rollout.ends(end_key, outcome, ending) | ~rollout.finite(outcome)
         back = jnp.argsort(order)
         return outcome.next_observation[back], live & ~ended[back]
