@@ -139,6 +139,7 @@ WRONG = [
     (["--fit-every", "0"], "--fit-every must be 1 or more"),
     (["--fit-every", "300"], "--fit-every must divide --epoch-length"),
     (["--elites", "8"], "--elites must lie between 1 and --members"),
+    (["--monolith-depth", "0"], "--monolith-depth must be 1 or more"),
     (["--width", "0"], "--width must be 1 or more"),
     (["--batch", "0"], "--batch must be 1 or more"),
     (["--resume", "nowhere"], "'nowhere' holds no run"),
