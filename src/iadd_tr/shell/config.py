@@ -73,7 +73,7 @@ def load(folder: Path) -> Settings:
 COUNTS = {
     "loop": ("epochs", "epoch_length", "updates_per_step", "fit_every", "rollouts_per_step", "kept_epochs",
              "evaluation_episodes"),
-    "model": ("width", "fit_batch", "fit_epochs"),
+    "model": ("width", "monolith_depth", "fit_batch", "fit_epochs"),
     "agent": ("hidden", "batch", "epsilon_hidden"),
     "ppo": ("environments", "rollout_steps", "passes", "minibatches", "ppo_hidden"),
 }  # fmt: skip
@@ -130,7 +130,6 @@ def model_rules(model: Model) -> list[Rule]:
     return [
         (1 <= model.elites <= model.members, "--elites must lie between 1 and --members"),
         (len(model.depths) == 2 and min(model.depths) >= 1, "--depths must be two positive numbers"),
-        (model.monolith_depth >= 1, "--monolith-depth must be 1 or more"),
         (len(model.stage_decay) == 2 and min(model.stage_decay) >= 0, "--stage-decay must be two numbers from 0 on"),
         (model.latent_width is None or model.latent_width >= 0, "--latent-width must be 0 or more"),
         (0 <= model.zero_fraction < 1, "--zero-fraction must lie in [0, 1)"),
