@@ -53,11 +53,6 @@ class MLP(eqx.Module):
         return last(x)
 
 
-def normalised_swish(x: Float[Array, "*B I"]) -> Float[Array, "*B I"]:
-    """Layer normalisation, then swish."""
-    return jax.nn.swish(jax.nn.standardize(x, axis=-1))
-
-
 def mlp(key: PRNGKey, sizes: Sequence[int], activation: Callable, initialise: Initialiser) -> MLP:
     """A perceptron through `sizes`, biases zero; all its weights come from one draw, which compiles faster."""
     shapes = list(pairwise(sizes))

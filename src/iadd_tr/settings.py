@@ -5,7 +5,7 @@ from typing import Any, Literal
 
 Algorithm = Literal["iadd-tr", "iadd", "mbpo-tr", "mbpo", "sac", "ppo", "slbo"]
 Targeting = Literal["gradient", "solve"]
-Form = Literal["direct", "residual", "smooth", "affine"]
+Form = Literal["direct", "residual", "smooth"]
 
 
 @dataclass(frozen=True)
@@ -27,18 +27,8 @@ class Model:
     latent: Literal["deterministic", "gaussian"] = "deterministic"
     latent_width: int | None = None
     """Width of the latent block; as wide as the observation where not given."""
-    anchor_latent: bool = False
-    """Whether the latent block is zero at the reference action."""
-    skip: bool = False
-    """Whether a linear path stands beside the network that predicts: the evolution, or the whole of a monolith."""
-    layer_norm: bool = False
-    """Whether hidden layers are normalised before their activation."""
-    learned_gain: bool = False
-    """Whether the intervention's effect has a trained factor for each coordinate."""
-    standardise: bool = True
-    """Whether the evolution sees the observable block in the state's deviations."""
-    stage_decay: tuple[float, ...] = (1.0, 1.0)
-    """Factors on the weight decay of the intervention and of the evolution."""
+    linear_path: bool = True
+    """Whether a linear path leads past the evolution's hidden layers."""
     normalise_target: bool = True
     """Whether members predict in units of the training rows' deviations; MBPO's own do not."""
     model_rate: float = 1e-3

@@ -11,7 +11,6 @@ from hypothesis import strategies as st
 from iadd_tr.dynamics import monolith, stages
 from iadd_tr.dynamics.member import Scale
 from iadd_tr.dynamics.stages import Stages
-from iadd_tr.nets import normalised_swish
 from iadd_tr.settings import Model
 
 OBS, ACT, LATENT = 4, 2, 3
@@ -25,15 +24,11 @@ FAR = Scale(
     jnp.array([1e2, 3.0, 1e-2, 1.0, 0.1]),
 )
 REFERENCES = {"zero": jnp.zeros(ACT), "other": jnp.array([0.3, -0.7])}
-FORMS = ("direct", "residual", "smooth", "affine")
+FORMS = ("direct", "residual", "smooth")
 LATENTS = ("deterministic", "gaussian")
 intervene = jax.jit(Stages.intervene)
-KINDS = [(form, latent, start, {}) for form in FORMS for latent in LATENTS for start in ("intermediate", "state")]
-KINDS += [
-    ("smooth", "deterministic", "intermediate", more)
-    for more in ({"skip": True}, {"layer_norm": True}, {"learned_gain": True}, {"standardise": False})
-]
-KINDS += [(form, "deterministic", "state", {"anchor_latent": True}) for form in FORMS]
+KINDS = [(form, latent, start, True) for form in FORMS for latent in LATENTS for start in ("intermediate", "state")]
+KINDS += [("smooth", "deterministic", "intermediate", False), ("direct", "gaussian", "state", False)]
 
 
 def make(
@@ -68,18 +63,8 @@ def repeated(row, count: int = 64):
 def plain_net(net, x):
     for layer in net.layers[:-1]:
         x = x @ np.asarray(layer.weight, np.float64) + np.asarray(layer.bias)
-        if net.activation is normalised_swish:
-            x = (x - x.mean()) / np.sqrt(x.var() + 1e-5)
         x = x / (1 + np.exp(-x))
     return x @ np.asarray(net.layers[-1].weight, np.float64) + np.asarray(net.layers[-1].bias)
-
-
-def plain_affine(member: Stages, z, push):
-    """Row by row of the state's matrix, and the latent's offset."""
-    output = plain_net(member.intervention, z)
-    inner = OBS + LATENT * (2 if member.gaussian else 1)
-    effect = [sum(output[i * ACT + j] * push[j] for j in range(ACT)) for i in range(inner)]
-    return np.array(effect) + np.concatenate([np.zeros(OBS), output[inner * ACT :]])
 
 
 def plain_member(member: Stages, scale: Scale, s, a, noise):
@@ -88,30 +73,24 @@ def plain_member(member: Stages, scale: Scale, s, a, noise):
     rows = []
     for s_i, a_i, noise_i in zip(s, a, noise, strict=True):
         z = (s_i - scale.observation_mean) / scale.observation_std
-        if member.form == "affine":
-            first, still = (plain_affine(member, z, (b - a0) / scale.action_std) for b in (a_i, a0))
-        else:
-            first, still = (
-                plain_net(member.intervention, np.concatenate([z, (b - scale.action_mean) / scale.action_std]))
-                for b in (a_i, a0)
-            )
+        first, still = (
+            plain_net(member.intervention, np.concatenate([z, (b - scale.action_mean) / scale.action_std]))
+            for b in (a_i, a0)
+        )
         anchor = {
             "direct": scale.observation_mean,
             "residual": s_i,
-            "affine": s_i,
             "smooth": s_i - still[:OBS] * scale.observation_std,
         }
         moved = anchor[member.form] + first[:OBS] * scale.observation_std
-        if member.log_gain is not None:
-            moved = s_i + np.exp(np.asarray(member.log_gain, np.float64)) * (moved - s_i)
         observable = s_i if np.array_equal(a_i, a0) else moved
-        latent = first[OBS:] - still[OBS:] * member.anchor_latent
+        latent = first[OBS:]
         if member.gaussian:
             latent = first[OBS : OBS + LATENT] + np.exp(np.clip(first[OBS + LATENT :], -5, 2)) * noise_i
-        z = (observable - scale.observation_mean) / scale.observation_std if member.standardise else observable
-        output = plain_net(member.evolution, np.concatenate([z, latent]))
-        if member.skip is not None:
-            output += np.concatenate([z, latent]) @ np.asarray(member.skip.weight) + np.asarray(member.skip.bias)
+        z = np.concatenate([(observable - scale.observation_mean) / scale.observation_std, latent])
+        output = plain_net(member.evolution, z)
+        if member.path is not None:
+            output += z @ np.asarray(member.path.weight) + np.asarray(member.path.bias)
         output[: OBS + 1] *= scale.target_std
         if member.from_intermediate:
             output[1 : OBS + 1] += observable - s_i
@@ -170,7 +149,7 @@ def test_one_equal_coordinate_is_not_the_reference_action():
 
 
 @pytest.mark.parametrize("form", FORMS)
-def test_smooth_and_affine_are_continuous_around_the_reference_action(form):
+def test_smooth_alone_is_continuous_around_the_reference_action(form):
     member = make(form)
     s = jax.random.normal(jax.random.key(0), (64, OBS))
 
@@ -178,7 +157,7 @@ def test_smooth_and_affine_are_continuous_around_the_reference_action(form):
         near = repeated(member.reference + distance * jnp.array([0.6, 0.8]))
         return np.linalg.norm(intervene(member, PLAIN, s, near, jnp.zeros((64, LATENT)))[0] - s, axis=1)
 
-    if form in ("smooth", "affine"):
+    if form == "smooth":
         assert np.all(moved(1e-2) < 5e-2)
         assert np.all(moved(1e-4) < 5e-4)
     else:
@@ -186,9 +165,9 @@ def test_smooth_and_affine_are_continuous_around_the_reference_action(form):
         assert np.median(moved(1e-4)) > 0.5
 
 
-@pytest.mark.parametrize(("form", "latent", "start", "more"), KINDS)
-def test_a_member_is_what_plain_numpy_computes(form, latent, start, more):
-    member = make(form, latent, start, **more)
+@pytest.mark.parametrize(("form", "latent", "start", "path"), KINDS)
+def test_a_member_is_what_plain_numpy_computes(form, latent, start, path):
+    member = make(form, latent, start, linear_path=path)
     s, noise = jax.random.normal(jax.random.key(5), (12, OBS)), states(0, 12)[1]
     unit = jnp.array([0.2, 1.0, 3.0, 0.5, 2.0])
     scale = Scale(jnp.arange(4.0), jnp.array([0.5, 1.0, 2.0, 3.0]), jnp.full(ACT, 0.1), jnp.full(ACT, 0.6), unit)
@@ -205,9 +184,9 @@ class Held(Stages):
         return super().intervene(scale, observation, jnp.full_like(action, 0.25), noise)
 
 
-@pytest.mark.parametrize(("form", "latent", "start", "more"), KINDS)
-def test_the_action_reaches_the_outcome_through_the_intermediate_alone(form, latent, start, more):
-    member = make(form, latent, start, **more)
+@pytest.mark.parametrize(("form", "latent", "start", "path"), KINDS)
+def test_the_action_reaches_the_outcome_through_the_intermediate_alone(form, latent, start, path):
+    member = make(form, latent, start, linear_path=path)
     held = Held(**vars(member))
     s, noise = jax.random.normal(jax.random.key(0), (8, OBS)), states(0, 8)[1]
 
@@ -300,8 +279,12 @@ def test_the_latent_is_as_wide_as_the_observation_unless_configured():
     assert stages.latent_width(MODEL, 17) == LATENT
 
 
-def test_each_stage_has_its_own_decay():
-    even, uneven = (make(stage_decay=factors) for factors in ((1.0, 1.0), (4.0, 0.0)))
-    inner = len(even.intervention.layers)
-    for i, (one, other) in enumerate(zip(even.weights(), uneven.weights(), strict=True)):
-        np.testing.assert_allclose(other**2, (4.0 if i < inner else 0.0) * one**2, rtol=1e-6)
+def test_the_linear_path_is_silent_before_it_is_trained_and_can_be_left_out():
+    (s, noise), a = states(0), actions(1)
+    fresh, plain = (
+        stages.init(jax.random.key(0), replace(MODEL, linear_path=path), OBS, ACT, jnp.zeros(ACT))
+        for path in (True, False)
+    )
+    assert fresh.path is not None
+    assert plain.path is None
+    jax.tree.map(np.testing.assert_array_equal, fresh(PLAIN, s, a, noise), plain(PLAIN, s, a, noise))

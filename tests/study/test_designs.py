@@ -9,7 +9,7 @@ from iadd_tr.study.designs import BASES, DESIGNS, matched_width, parameter_count
 from iadd_tr.tasks import presets
 
 SIZES = {"hopper": (11, 3), "walker2d": (17, 6)}
-NAMES = {"hopper": tuple(DESIGNS), "walker2d": ("direct", "smooth", "anchor-affine", "latent-0")}
+NAMES = {"hopper": tuple(DESIGNS), "walker2d": ("direct", "smooth", "no-path", "latent-0")}
 
 
 def test_parameters_are_those_of_the_layers():
@@ -18,8 +18,7 @@ def test_parameters_are_those_of_the_layers():
     count = sum(inputs * outputs + outputs for inputs, outputs in layers)
     assert parameter_count(Model(), False, observations, actions) == count
     member = stages.init(jax.random.key(0), Model(), observations, actions, jnp.zeros(actions))
-    nets = (member.intervention, member.evolution)
-    layers = [layer for net in nets for layer in net.layers]
+    layers = (*member.intervention.layers, *member.evolution.layers, member.path)
     count = sum(layer.weight.size + layer.bias.size for layer in layers)
     assert parameter_count(Model(), True, observations, actions) == count
 

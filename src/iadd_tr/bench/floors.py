@@ -1,5 +1,6 @@
 """What a part must compute and move, and what the device can: their ratio is the time below which no code gets."""
 
+import math
 import time
 from collections.abc import Callable, Sequence
 from itertools import pairwise
@@ -108,11 +109,10 @@ def member_weights(problem: Problem) -> tuple[int, int, int]:
     reference = jnp.array(task.anchor) if problem.settings.two_stage else None
     key = jax.random.key(0)
 
-    def one() -> list[jax.Array]:
-        members = ensemble.init(key, model, task.observations, task.actions, reference).parameters.members
-        return jax.tree.map(lambda x: x[0], members).weights()
+    def stacked() -> list[jax.Array]:
+        return jax.tree.leaves(ensemble.init(key, model, task.observations, task.actions, reference).parameters.members)
 
-    sizes = [matrix.size for matrix in jax.eval_shape(one)]
+    sizes = [math.prod(leaf.shape[1:]) for leaf in jax.eval_shape(stacked) if leaf.ndim == 3]
     twice = problem.settings.two_stage and model.form == "smooth"
     return sum(sizes), sizes[0], sum(sizes[: model.depths[0] + 1]) if twice else 0
 

@@ -1,15 +1,12 @@
 """What both kinds of member share: their inputs' scale, their output, their weight decay."""
 
-from collections.abc import Callable
 from typing import Protocol, runtime_checkable
 
 import equinox as eqx
-import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Float
 
-from iadd_tr.nets import MLP, Linear, normalised_swish
-from iadd_tr.settings import Model
+from iadd_tr.nets import MLP
 
 
 class Scale(eqx.Module):
@@ -57,21 +54,6 @@ def split_output(scale: Scale, output: Float[Array, "B N"]) -> Prediction:
     """Read a network's 2 D + 1 outputs; log-variances stay in the outputs' unit, in which they are bounded."""
     size = output.shape[-1] // 2
     return Prediction(output[..., :size] * scale.target_std[None], output[..., size : 2 * size], output[..., -1])
-
-
-def activation(model: Model) -> Callable:
-    """What stands between the layers of a member."""
-    return normalised_swish if model.layer_norm else jax.nn.swish
-
-
-def linear_path(model: Model, inputs: int, outputs: int) -> Linear | None:
-    """The path beside a predicting network, silent until it is trained."""
-    return Linear(jnp.zeros((inputs, outputs)), jnp.zeros(outputs)) if model.skip else None
-
-
-def beside(net: MLP, skip: Linear | None, inputs: Float[Array, "B I"]) -> Float[Array, "B J"]:
-    """A network's answer with that of its linear path."""
-    return net(inputs) if skip is None else net(inputs) + skip(inputs)
 
 
 def layer_weights(*nets: MLP) -> list[Float[Array, "I J"]]:

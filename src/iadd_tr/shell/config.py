@@ -130,7 +130,6 @@ def model_rules(model: Model) -> list[Rule]:
     return [
         (1 <= model.elites <= model.members, "--elites must lie between 1 and --members"),
         (len(model.depths) == 2 and min(model.depths) >= 1, "--depths must be two positive numbers"),
-        (len(model.stage_decay) == 2 and min(model.stage_decay) >= 0, "--stage-decay must be two numbers from 0 on"),
         (model.latent_width is None or model.latent_width >= 0, "--latent-width must be 0 or more"),
         (0 <= model.zero_fraction < 1, "--zero-fraction must lie in [0, 1)"),
     ]

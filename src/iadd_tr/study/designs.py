@@ -61,16 +61,13 @@ QUICK = {
 
 
 RAW = {"normalise_target": False}
-TEXT = {**RAW, "zero_rows": "generated"}
+TEXT = {**RAW, "zero_rows": "generated", "linear_path": False}
 PAPER = {**TEXT, "depths": (2, 2), "evolve_from": "state"}
 
 DESIGNS: dict[str, Design] = {
     "monolith": Design(RAW, algo="mbpo"),
     "monolith-normal": Design(algo="mbpo"),
     "monolith-no-zeros": Design(algo="mbpo", zeros=False),
-    "monolith-skip": Design({"skip": True}, algo="mbpo"),
-    "monolith-layer-norm": Design({"layer_norm": True}, algo="mbpo"),
-    "monolith-skip-layer-norm": Design({"skip": True, "layer_norm": True}, algo="mbpo"),
     "monolith-members-14": Design({"members": 14, "elites": 10}, algo="mbpo"),
     "direct": Design({**PAPER, "form": "direct"}),
     "residual": Design({**PAPER, "form": "residual"}),
@@ -79,11 +76,9 @@ DESIGNS: dict[str, Design] = {
     "raw-target": Design(RAW),
     "generated": Design({"zero_rows": "generated"}),
     "generated-30": Design({"zero_rows": "generated", "zero_fraction": 0.3}),
-    "generated-skip-layer-norm": Design({"zero_rows": "generated", "skip": True, "layer_norm": True}),
     "no-zeros": Design(zeros=False),
     "anchor-direct": Design({"form": "direct"}),
     "anchor-residual": Design({"form": "residual"}),
-    "anchor-affine": Design({"form": "affine"}),
     "from-state": Design({"evolve_from": "state"}),
     "depths-1+3": Design({"depths": (1, 3)}),
     "depths-2+2": Design({"depths": (2, 2)}),
@@ -94,15 +89,8 @@ DESIGNS: dict[str, Design] = {
     "latent-4": Design({"latent_width": 4}),
     "latent-64": Design({"latent_width": 64}),
     "latent-gaussian": Design({"latent": "gaussian"}),
-    "latent-anchored": Design({"anchor_latent": True}),
-    "skip": Design({"skip": True}),
-    "layer-norm": Design({"layer_norm": True}),
-    "skip-layer-norm": Design({"skip": True, "layer_norm": True}),
+    "no-path": Design({"linear_path": False}),
     "members-14": Design({"members": 14, "elites": 10}),
-    "learned-gain": Design({"learned_gain": True}),
-    "raw-intermediate": Design({"standardise": False}),
-    "decay-10+1": Design({"stage_decay": (10.0, 1.0)}),
-    "decay-1+10": Design({"stage_decay": (1.0, 10.0)}),
 }
 """MBPO's monolith and better equipped ones; three anchors as a text would have them, with generated zero rows and plain
 targets; the default, and what it becomes when one thing is changed."""

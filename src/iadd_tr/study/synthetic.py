@@ -65,6 +65,7 @@ class Study:
             form=form,
             evolve_from="state",
             latent_width=self.latent_width,
+            linear_path=False,
         )
 
 
