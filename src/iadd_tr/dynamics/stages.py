@@ -16,7 +16,7 @@ class Stages(eqx.Module):
 
     intervention: MLP
     evolution: MLP
-    path: Linear | None  # past the evolution's hidden layers
+    path: Linear | None  # past the evolution's hidden layers; its weights do not decay
     reference: Float[Array, " A"]  # a_0; never trained, see `intervene`
     form: Form = eqx.field(static=True)
     from_intermediate: bool = eqx.field(static=True)

@@ -92,8 +92,8 @@ DESIGNS: dict[str, Design] = {
     "no-path": Design({"linear_path": False}),
     "members-14": Design({"members": 14, "elites": 10}),
 }
-"""MBPO's monolith and better equipped ones; three anchors as a text would have them, with generated zero rows and plain
-targets; the default, and what it becomes when one thing is changed."""
+"""MBPO's monolith and better equipped ones; three anchors as a text would have them, with generated zero rows, plain
+targets and no linear path; the default, and what it becomes when one thing is changed."""
 
 BASES = ("monolith", "monolith-normal")
 """What every design is compared with: MBPO's member, and the same with targets in units of their deviations."""
