@@ -8,7 +8,7 @@ from clock import Clock, Finished, begin
 
 from iadd_tr.experiment import Batch, Problem
 from iadd_tr.settings import Settings, override, rollouts_per_fit
-from iadd_tr.shell import config
+from iadd_tr.shell import config, machine
 from iadd_tr.tasks import presets
 from iadd_tr.tasks.task import resolve
 from iadd_tr.training import algorithm_of
@@ -16,6 +16,7 @@ from iadd_tr.training import algorithm_of
 
 def main() -> None:
     plan, answers = begin(("jax", "jaxlib", "equinox", "gymnasium", "mujoco", "numpy"))
+    machine.use_cores()
     settings = make_settings(plan)
     config.check(settings)
     batch = Batch(Problem(resolve(settings.task, settings.zero_action), settings))

@@ -14,14 +14,16 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 import numpy as np
-from jax.sharding import Mesh, PartitionSpec
+from jax.sharding import Mesh, NamedSharding, PartitionSpec, Sharding, SingleDeviceSharding
 
+from iadd_tr.dynamics.ensemble import MEMBERS
 from iadd_tr.settings import Settings
 from iadd_tr.tasks.host import Host, Place
 from iadd_tr.tasks.task import Task
 from iadd_tr.types import Run, Step
 
 CONCURRENT = {"xla_gpu_command_buffer_scheduling_mode": "CONCURRENT"}  # kernels that do not wait for each other overlap
+RUNS = "runs"  # the name of the axis of devices that runs are spread over
 SAMPLED = 10  # reports of stages that run at every step are kept from every tenth
 
 
@@ -46,6 +48,8 @@ class Stage:
     """Which of its own arguments the output replaces."""
     wait: bool = True
     """Whether the host waits for it."""
+    spread: bool = False
+    """Whether it trains an ensemble, whose members may use the cores that the runs leave idle."""
 
 
 @dataclass(frozen=True)
@@ -97,6 +101,7 @@ class Batch:
         self.shape = (len(self.rows), *problem.settings.seats)
         self.places = places
         self.mesh = make_mesh(len(self.rows))
+        self.wide_mesh = make_mesh(len(self.rows), problem.settings.model.members)
         self.programs: dict[Stage, Any] = {}
         self.seconds: dict[str, float] = defaultdict(float)
         self.infos: dict[str, list[Any]] = defaultdict(list)
@@ -124,6 +129,8 @@ class Batch:
         if stage in self._compiling:
             self._compiling.pop(stage).result()
         output, info = self.program(stage)(*self._given(stage, arguments))
+        if stage.spread:
+            output = jax.device_put(output, placed(self.mesh))
         if stage.wait:
             jax.block_until_ready(output)
         elif info is not None:  # small, and ready when the output is
@@ -145,9 +152,14 @@ class Batch:
         self._compiling[stage] = self._compilers.submit(compile_it)
 
     def _given(self, stage: Stage, arguments: Sequence[Any]) -> list[Any]:
-        """A program's arguments."""
+        """A program's arguments, where it wants them."""
         shared = [np.int32(value) for value in arguments[: stage.shared]]
-        return [*shared, self.run, *arguments[stage.shared :]]
+        own = [self.run, *arguments[stage.shared :]]
+        return [*shared, *(jax.device_put(own, placed(self.wide_mesh)) if stage.spread else own)]
+
+    def place(self, state: Any) -> Any:
+        """A state that was made elsewhere, on the devices of its runs."""
+        return jax.device_put(state, placed(self.mesh))
 
     def settle(self, leave: int = 0) -> None:
         """Wait for the updates under way, but for the last so many, and count the wait as theirs."""
@@ -190,7 +202,7 @@ class Batch:
     def program(self, stage: Stage) -> Any:
         """The stage compiled over the runs axis, once."""
         if stage not in self.programs:
-            self.programs[stage] = over_runs(self.problem, stage, self.mesh)
+            self.programs[stage] = over_runs(self.problem, stage, self.wide_mesh if stage.spread else self.mesh)
         return self.programs[stage]
 
     def report(self) -> tuple[dict[str, list[dict[str, float]]], dict[str, float]]:
@@ -214,15 +226,16 @@ def over_runs(problem: Problem, stage: Stage, mesh: Mesh | None) -> Any:
         mapped = jax.vmap(call, in_axes=axes)
         if mesh is None:
             return mapped(*arguments)
-        specs = tuple(PartitionSpec() if axis is None else PartitionSpec("runs") for axis in axes)
-        return jax.shard_map(mapped, mesh=mesh, in_specs=specs, out_specs=PartitionSpec("runs"), check_vma=False)(
-            *arguments
+        specs = tuple(PartitionSpec() if axis is None else PartitionSpec(RUNS) for axis in axes)
+        spread = jax.shard_map(
+            mapped, mesh=mesh, in_specs=specs, out_specs=PartitionSpec(RUNS), axis_names={RUNS}, check_vma=False
         )
+        return spread(*arguments)
 
     program.__name__ = stage.function.__name__
     donated = tuple(stage.shared + 1 + position for position in stage.donate)
     options = CONCURRENT if jax.default_backend() == "gpu" else None
-    return jax.jit(program, donate_argnums=donated, compiler_options=options)
+    return jax.jit(program, donate_argnums=donated, out_shardings=placed(mesh), compiler_options=options)
 
 
 def shape_of(value: Any) -> jax.ShapeDtypeStruct:
@@ -231,11 +244,22 @@ def shape_of(value: Any) -> jax.ShapeDtypeStruct:
     return jax.ShapeDtypeStruct(value.shape, value.dtype, sharding=sharding, weak_type=jax.typeof(value).weak_type)
 
 
-def make_mesh(runs: int) -> Mesh | None:
-    """As many devices as divide the runs evenly; none where one device takes them all."""
+def make_mesh(runs: int, members: int = 1) -> Mesh | None:
+    """As many devices as divide the runs evenly, and beside each those that are left, up to one for each member of an
+    ensemble; none where one device takes everything.
+
+    Members are spread over a CPU's cores alone, where the little they tell each other at every step costs little.
+    """
     devices = jax.devices()
     count = max(n for n in range(1, len(devices) + 1) if runs % n == 0)
-    return None if count == 1 else Mesh(np.array(devices[:count]), ("runs",))
+    beside = min(len(devices) // count, members) if jax.default_backend() == "cpu" else 1
+    grid = np.array(devices[: count * beside]).reshape(beside, count).T
+    return None if grid.size == 1 else Mesh(grid, (RUNS, MEMBERS))
+
+
+def placed(mesh: Mesh | None) -> Sharding:
+    """Runs over a mesh, each on all devices beside its own; or everything on the first device."""
+    return SingleDeviceSharding(jax.devices()[0]) if mesh is None else NamedSharding(mesh, PartitionSpec(RUNS))
 
 
 def average(infos: Sequence[Any], runs: int) -> list[dict[str, float]]:

@@ -55,7 +55,7 @@ def epochs(
     algorithm: Any, batch: Batch, evaluator: Evaluator, start: Start | None, on_step: Callable[[], None]
 ) -> Iterator[Epoch]:
     """Epoch after epoch of an algorithm."""
-    state = algorithm.begin(batch) if start is None else algorithm.go_on(batch, start.state)
+    state = algorithm.begin(batch) if start is None else algorithm.go_on(batch, batch.place(start.state))
     batch.report()
     batch.on_step = on_step
     for number in range(0 if start is None else start.epoch, batch.problem.settings.loop.epochs):

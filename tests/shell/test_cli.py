@@ -14,7 +14,7 @@ import pytest
 from safetensors.numpy import load_file
 
 from iadd_tr.settings import Settings
-from iadd_tr.shell import cli, config, runlog
+from iadd_tr.shell import cli, config, machine, runlog
 from iadd_tr.tasks import presets
 from iadd_tr.tasks.probes import Drift
 
@@ -58,7 +58,7 @@ def _quick_compilation():
 def _own_world(tmp_path, monkeypatch):
     """A working folder and environments of its own, and no compiled programs in the user's home."""
     monkeypatch.chdir(tmp_path)
-    monkeypatch.setattr(cli, "cache_compilations", lambda: None)
+    monkeypatch.setattr(machine, "set_up", lambda: None)
     monkeypatch.setattr(gym.envs.registration, "registry", dict(gym.envs.registration.registry))
     gym.register("Unbounded-v0", entry_point=Unbounded)
     gym.register("Breaking-v0", entry_point=Breaking, disable_env_checker=True)
@@ -87,7 +87,7 @@ def contents(folder: Path) -> dict[str, bytes]:
 
 def made(folder: Path, *arguments: Any) -> Path:
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(cli, "cache_compilations", lambda: None)
+        patch.setattr(machine, "set_up", lambda: None)
         run("train", *TINY.split(), *arguments, "--out", folder)
     return folder
 

@@ -145,7 +145,7 @@ def improve(
 
 
 INIT = Stage("init", init)
-FIT = Stage("fit", fit_models, shared=2, donate=(0,))
+FIT = Stage("fit", fit_models, shared=2, donate=(0,), spread=True)
 IMAGINE = Stage("rollout", imagine, shared=3, donate=(3,))
 IMPROVE = Stage("update", improve, shared=1, donate=(0,), wait=False)
 reflexes = collect.reflexes

@@ -82,7 +82,8 @@ def fit(
     steps = jnp.maximum((training + model.fit_batch - 1) // model.fit_batch, 1)
     data = Data(epoch_key, buffer.rows, split, boot, scale, rate, steps, pace, extra)
     one_epoch = partial(epoch, batch=model.fit_batch, noise_width=ensemble.noise_width, learn_ending=learn_ending)
-    end = while_going(partial(going, model=model), one_epoch, begin(ensemble), data)
+    start = ensembles.spread(begin(ensemble), model.members)
+    end = while_going(partial(going, model=model), one_epoch, start, data)
     elites = jnp.argsort(end.best_error)[: model.elites]
     info = Info(end.epoch, jnp.mean(end.best_error[elites]))
     return Ensemble(end.best, end.optimiser, scale, elites, ensemble.noise_width), info

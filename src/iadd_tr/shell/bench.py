@@ -120,7 +120,9 @@ def run_part(name: str, arguments: tuple[Any, ...]) -> list[dict[str, Any]]:
     if name == "starts":
         return starts(*arguments)
     from iadd_tr.bench import floors, parts
+    from iadd_tr.shell import machine
 
+    machine.use_cores()
     lines = getattr(parts, name)(*arguments)
     rates = floors.measure()
     return [floors.beside(line, rates) for line in lines]
@@ -142,13 +144,13 @@ def starts(runs: int) -> list[dict[str, Any]]:
 def first_step(runs: int, cache: str) -> float:
     """When the first epoch of Hopper is under way: its first step is taken after a fit that is cut short."""
     from iadd_tr.experiment import Problem
-    from iadd_tr.shell.cli import cache_compilations
+    from iadd_tr.shell import machine
     from iadd_tr.tasks import presets
     from iadd_tr.tasks.task import resolve
     from iadd_tr.training import train
 
     os.environ["XDG_CACHE_HOME"] = cache
-    cache_compilations()
+    machine.set_up()
     settings = override(presets.settings("hopper", "mbpo"), runs=runs, fit_epochs=1)
     problem = Problem(resolve("hopper"), settings)
 

@@ -81,7 +81,7 @@ def main(argv: Sequence[str] | None = None) -> None:
 
 
 def train(arguments: list[str]) -> None:
-    from iadd_tr.shell import config
+    from iadd_tr.shell import config, machine
     from iadd_tr.shell import run as runs
 
     options = parse_train(arguments)
@@ -89,7 +89,7 @@ def train(arguments: list[str]) -> None:
     if options.print_config:
         print(json.dumps(config.to_json(options.settings), indent=2))
         return
-    cache_compilations()
+    machine.set_up()
     if options.resume is not None:
         folder = runs.resume(options.settings, options.resume, options.wandb)
     else:
@@ -126,10 +126,11 @@ def evaluate(arguments: list[str]) -> None:
     options = parse(Evaluate, arguments, "evaluate")
     if options.episodes < 1:
         raise UserError("--episodes must be 1 or more.")
+    from iadd_tr.shell import machine
     from iadd_tr.shell.replays import Player, no_renderer
     from iadd_tr.tasks.task import TaskError
 
-    cache_compilations()
+    machine.set_up()
     try:
         player = Player(options.run)
     except TaskError as error:  # MuJoCo looks for its renderer when it is imported
@@ -201,11 +202,11 @@ def _cells(row: dict[str, Any]) -> list[str]:
 
 
 def study(arguments: list[str]) -> None:
-    from iadd_tr.shell import studies
+    from iadd_tr.shell import machine, studies
 
     if not arguments or arguments[0] not in studies.STUDIES:
         raise UserError(f"Name a study: iadd-tr study {{{','.join(studies.STUDIES)}}} --out DIR.")
-    cache_compilations()
+    machine.set_up()
     kind, command = studies.STUDIES[arguments[0]]
     command(parse(kind, arguments[1:], f"study {arguments[0]}"))
 
@@ -214,15 +215,6 @@ def bench(arguments: list[str]) -> None:
     from iadd_tr.shell import bench
 
     bench.bench(parse(bench.Bench, arguments, "bench"))
-
-
-def cache_compilations() -> None:
-    """Keep compiled programs between processes, so that the second start is quick."""
-    import jax
-
-    root = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache")
-    jax.config.update("jax_compilation_cache_dir", str(root / "iadd-tr" / "xla"))
-    jax.config.update("jax_persistent_cache_min_compile_time_secs", 0.5)
 
 
 if __name__ == "__main__":
