@@ -21,6 +21,7 @@ import tyro
 from peer_contest import Contest, Entrant, hold
 
 from iadd_tr.shell.errors import UserError
+from iadd_tr.shell.machine import cores
 from iadd_tr.shell.output import make_folder, progress, show
 from iadd_tr.shell.runlog import versions
 
@@ -32,7 +33,7 @@ SAC = Contest(
         OURS,
         Entrant("SBX", "stable_baselines.py", "sbx"),
         Entrant("Stable-Baselines3", "stable_baselines.py", "sb3"),
-        Entrant(f"{peer_report.OURS}, 5 runs at once", "ours.py", runs=5),
+        Entrant(f"{peer_report.OURS}, a run on each core", "ours.py", runs=cores()),
     ),
     warm_up=1000,
     settle=20,

@@ -44,7 +44,7 @@ class Bench:
 CPU = Bench(
     parts=("update", "step", "fit", "rollout", "start"),
     tasks=("hopper",),
-    update_runs=(1, 2, 5),
+    update_runs=(1, 2, 5, 10),
     runs=1,
     rows=(5000,),
     repeats=5,
