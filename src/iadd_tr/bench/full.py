@@ -79,7 +79,7 @@ def fresh(batch: Batch, rows: Rows) -> mbpo.State:
     """New runs that have seen these rows."""
     state = batch(mbpo.INIT)
     memory = dataclasses.replace(state.memory, real=filled(state.memory.real, rows))
-    return dataclasses.replace(state, memory=memory)
+    return batch.place(dataclasses.replace(state, memory=memory))
 
 
 def seen(settings: Settings, epoch: int) -> int:

@@ -45,7 +45,7 @@ def improving(runs: int, beta: float, collected: full.Rows) -> tuple[Batch, Call
     """Agents on Hopper, and a call that gives them the updates of one environment step."""
     batch = full.batch_of(full.preset("hopper", "mbpo", runs, betas=(beta,), horizon=(1, 1, 0, 1), epochs=1))
     state = full.fresh(batch, collected)
-    agent, imagined = state.agent, full.filled(state.imagined, collected)
+    agent, imagined = state.agent, batch.place(full.filled(state.imagined, collected))
 
     def improve() -> Any:
         nonlocal agent
