@@ -107,7 +107,7 @@ def machine() -> dict[str, Any]:
     """The processor, the system and the load before we started."""
     return {
         "cpu": processor(),
-        "cores": os.cpu_count(),
+        "cores": cores(),
         "system": platform.platform(),
         "load": round(os.getloadavg()[0], 2),
     }

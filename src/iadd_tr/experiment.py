@@ -7,23 +7,22 @@ from collections import defaultdict, deque
 from collections.abc import Callable, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass
-from functools import cached_property
+from functools import cached_property, partial
 from threading import Lock
 from typing import Any
 
 import jax
 import jax.numpy as jnp
 import numpy as np
-from jax.sharding import Mesh, NamedSharding, PartitionSpec, Sharding, SingleDeviceSharding
+from jax.sharding import Mesh, PartitionSpec
 
-from iadd_tr.dynamics.ensemble import MEMBERS
+from iadd_tr.devices import RUNS, make_mesh, placed
 from iadd_tr.settings import Settings
 from iadd_tr.tasks.host import Host, Place
 from iadd_tr.tasks.task import Task
 from iadd_tr.types import Run, Step
 
 CONCURRENT = {"xla_gpu_command_buffer_scheduling_mode": "CONCURRENT"}  # kernels that do not wait for each other overlap
-RUNS = "runs"  # the name of the axis of devices that runs are spread over
 SAMPLED = 10  # reports of stages that run at every step are kept from every tenth
 
 
@@ -130,7 +129,7 @@ class Batch:
             self._compiling.pop(stage).result()
         output, info = self.program(stage)(*self._given(stage, arguments))
         if stage.spread:
-            output = jax.device_put(output, placed(self.mesh))
+            output = self.place(output)
         if stage.wait:
             jax.block_until_ready(output)
         elif info is not None:  # small, and ready when the output is
@@ -157,9 +156,9 @@ class Batch:
         own = [self.run, *arguments[stage.shared :]]
         return [*shared, *(jax.device_put(own, placed(self.wide_mesh)) if stage.spread else own)]
 
-    def place(self, state: Any) -> Any:
-        """A state that was made elsewhere, on the devices of its runs."""
-        return jax.device_put(state, placed(self.mesh))
+    def place(self, value: Any) -> Any:
+        """What was made elsewhere, on the devices of its runs."""
+        return jax.device_put(value, placed(self.mesh))
 
     def settle(self, leave: int = 0) -> None:
         """Wait for the updates under way, but for the last so many, and count the wait as theirs."""
@@ -218,12 +217,9 @@ class Batch:
 def over_runs(problem: Problem, stage: Stage, mesh: Mesh | None) -> Any:
     """A stage for R runs: vmapped, and on each device for the runs that live there."""
 
-    def call(*arguments: Any) -> Any:
-        return stage.function(problem, *arguments)
-
     def program(*arguments: Any) -> Any:
         axes = [None] * stage.shared + [0] * (len(arguments) - stage.shared)
-        mapped = jax.vmap(call, in_axes=axes)
+        mapped = jax.vmap(partial(stage.function, problem), in_axes=axes)
         if mesh is None:
             return mapped(*arguments)
         specs = tuple(PartitionSpec() if axis is None else PartitionSpec(RUNS) for axis in axes)
@@ -242,24 +238,6 @@ def shape_of(value: Any) -> jax.ShapeDtypeStruct:
     """What a program is compiled for, which outlives an array that is given away."""
     sharding = value.sharding if isinstance(value, jax.Array) and value.committed else None
     return jax.ShapeDtypeStruct(value.shape, value.dtype, sharding=sharding, weak_type=jax.typeof(value).weak_type)
-
-
-def make_mesh(runs: int, members: int = 1) -> Mesh | None:
-    """As many devices as divide the runs evenly, and beside each those that are left, up to one for each member of an
-    ensemble; none where one device takes everything.
-
-    Members are spread over a CPU's cores alone, where the little they tell each other at every step costs little.
-    """
-    devices = jax.devices()
-    count = max(n for n in range(1, len(devices) + 1) if runs % n == 0)
-    beside = min(len(devices) // count, members) if jax.default_backend() == "cpu" else 1
-    grid = np.array(devices[: count * beside]).reshape(beside, count).T
-    return None if grid.size == 1 else Mesh(grid, (RUNS, MEMBERS))
-
-
-def placed(mesh: Mesh | None) -> Sharding:
-    """Runs over a mesh, each on all devices beside its own; or everything on the first device."""
-    return SingleDeviceSharding(jax.devices()[0]) if mesh is None else NamedSharding(mesh, PartitionSpec(RUNS))
 
 
 def average(infos: Sequence[Any], runs: int) -> list[dict[str, float]]:

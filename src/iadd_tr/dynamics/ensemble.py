@@ -10,6 +10,7 @@ from jax.sharding import PartitionSpec
 from jaxtyping import Array, Bool, Float, Int
 
 from iadd_tr import adam
+from iadd_tr.devices import MEMBERS
 from iadd_tr.dynamics import monolith, stages
 from iadd_tr.dynamics.member import Member, Prediction, Scale
 from iadd_tr.gaussian import soft_bound
@@ -17,7 +18,6 @@ from iadd_tr.settings import Model
 from iadd_tr.types import PRNGKey
 
 Spread = TypeVar("Spread")
-MEMBERS = "members"  # the name of the axis of devices that members are spread over, where there is one
 
 
 class Parameters(eqx.Module):

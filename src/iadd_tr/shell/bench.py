@@ -14,6 +14,7 @@ from typing import Any, Literal
 
 from iadd_tr.settings import override, unless_asked
 from iadd_tr.shell.errors import UserError, require
+from iadd_tr.shell.machine import cores
 from iadd_tr.shell.output import progress, show
 
 Part = Literal["update", "step", "fit", "rollout", "epoch", "start"]
@@ -91,7 +92,7 @@ def for_device(options: Bench, device: str) -> Bench:
 
 def plan(options: Bench) -> list[tuple[str, tuple[Any, ...]]]:
     """The parts asked for: their functions' names and arguments; each preset stands alone."""
-    workers = os.cpu_count() or 1
+    workers = cores()
     table: dict[str, list[tuple[str, tuple[Any, ...]]]] = {
         "update": [("updates", (count, options.repeats)) for count in options.update_runs],
         "step": [("gradient_steps", (options.runs, 20_000))],
@@ -199,7 +200,7 @@ def write(path: Path, device: str, lines: Sequence[dict[str, Any]]) -> None:
 
     record = {
         "date": date.today().isoformat(),
-        "cores": os.cpu_count(),
+        "cores": cores(),
         "jax": jax.__version__,
         "device": device,
         "lines": [{name: value for name, value in line.items() if value == value} for line in lines],
