@@ -1,4 +1,4 @@
-"""Runs and members spread over devices are those that one device would have made."""
+"""Runs, members and rows spread over devices are those that one device would have made."""
 
 import json
 import os
@@ -25,15 +25,22 @@ for runs in (1, 2):
     lines[runs] = []
     for epoch in train(problem(runs=runs)):
         lines[runs] += epoch.metrics
-    holders[runs] = sorted({len(leaf.sharding.device_set) for leaf in jax.tree.leaves(epoch.state)})
-batch = Batch(problem(runs=1))
+    parts = {name: vars(epoch.state)[name] for name in ("agent", "models", "memory", "imagined")}
+    holders[runs] = {
+        name: sorted({len(leaf.sharding.device_set) for leaf in jax.tree.leaves(part)}) for name, part in parts.items()
+    }
+lines["solved"] = next(train(problem(algo="sac", betas=(1.0,), targeting="solve"))).metrics
+batch = Batch(problem(runs=1, batch=256))
 state = batch(mbpo.INIT)
-given = batch._given(mbpo.FIT, (0, 40, state.models, state.memory))
-operations = batch.program(mbpo.FIT).lower(*given).compile().cost_analysis()["flops"]
+minibatches = batch(mbpo.DRAW, 0, state.memory.real, state.imagined)
+operations = {}
+for stage, *arguments in ((mbpo.FIT, 0, 40, state.models, state.memory), (mbpo.IMPROVE, 0, state.agent, minibatches)):
+    program = batch.program(stage).lower(*batch._given(stage, arguments)).compile()
+    operations[stage.name] = program.cost_analysis()["flops"]
 shapes = {}
-for runs, members in ((1, 1), (2, 1), (3, 1), (4, 1), (1, 7), (2, 7), (3, 2)):
-    mesh = make_mesh(runs, members)
-    shapes[f"{runs}x{members}"] = [1, 1] if mesh is None else list(mesh.devices.shape)
+for runs, most in ((1, 1), (2, 1), (3, 1), (4, 1), (1, 7), (2, 7), (3, 2)):
+    mesh = make_mesh(runs, range(1, most + 1))
+    shapes[f"{runs}x{most}"] = [1, 1] if mesh is None else list(mesh.devices.shape)
 print(json.dumps({"lines": lines, "holders": holders, "operations": operations, "shapes": shapes}))
 """
 QUICK = "--xla_backend_optimization_level=0"  # compiles in half the time
@@ -58,26 +65,30 @@ def by_devices(tmp_path_factory) -> dict[int, dict[str, Any]]:
     return {devices: trained(devices, cache) for devices in (1, 2)}
 
 
-def test_runs_are_spread_over_as_many_devices_as_divide_them_and_members_over_the_rest(by_devices):
+def test_runs_are_spread_over_as_many_devices_as_divide_them_and_what_they_share_over_the_rest(by_devices):
     assert set(map(tuple, by_devices[1]["shapes"].values())) == {(1, 1)}
     two = {"1x1": [1, 1], "2x1": [2, 1], "3x1": [1, 1], "4x1": [2, 1], "1x7": [1, 2], "2x7": [2, 1], "3x2": [1, 2]}
     assert by_devices[2]["shapes"] == two
 
 
-def test_a_state_lies_on_the_devices_of_its_runs_alone(by_devices):
-    assert by_devices[1]["holders"] == {"1": [1], "2": [1]}
-    assert by_devices[2]["holders"] == {"1": [1], "2": [2]}
+def test_networks_lie_on_the_devices_that_share_their_run_and_rows_on_that_of_the_run_alone(by_devices):
+    parts = ("agent", "models", "memory", "imagined")
+    alone, both = ({part: [count] for part in parts} for count in (1, 2))
+    assert by_devices[1]["holders"] == {"1": alone, "2": alone}
+    assert by_devices[2]["holders"] == {"1": alone | {"agent": [2], "models": [2]}, "2": both}
 
 
-def test_a_device_fits_two_of_three_members_alone(by_devices):
-    one, two = (by_devices[devices]["operations"] for devices in (1, 2))
-    assert two / one == pytest.approx(2 / 3, abs=0.1)
+@pytest.mark.parametrize(("stage", "share"), [("fit", 2 / 3), ("update", 1 / 2)])
+def test_a_device_fits_two_of_three_members_and_takes_half_the_rows_of_an_update(by_devices, stage, share):
+    one, two = (by_devices[devices]["operations"][stage] for devices in (1, 2))
+    assert two / one == pytest.approx(share, abs=0.1)
 
 
-@pytest.mark.parametrize("runs", ["1", "2"])
+@pytest.mark.parametrize("runs", ["1", "2", "solved"])
 def test_two_devices_log_what_one_logs(by_devices, runs):
     one, two = (by_devices[devices]["lines"][runs] for devices in (1, 2))
-    assert [line["seed"] for line in two] == [*range(1, int(runs) + 1)] * 2
+    seeds = {"1": [1, 1], "2": [1, 2, 1, 2], "solved": [1]}
+    assert [line["seed"] for line in two] == seeds[runs]
     for line, other in zip(one, two, strict=True):
         assert line.keys() == other.keys()
         for name in line.keys() - {"seconds"}:

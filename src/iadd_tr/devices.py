@@ -1,25 +1,85 @@
-"""Which devices runs lie on, and the members of an ensemble while it is fitted."""
+"""Which devices runs lie on, and how the cores that runs leave idle share the work of one."""
+
+from collections.abc import Iterable
+from typing import Any, Literal, TypeVar
 
 import jax
+import jax.numpy as jnp
 import numpy as np
 from jax.sharding import Mesh, NamedSharding, PartitionSpec, Sharding, SingleDeviceSharding
 
-RUNS, MEMBERS = "runs", "members"  # a mesh's two axes
+RUNS, SHARES = "runs", "shares"  # a mesh's two axes
+OF_RUNS = PartitionSpec(RUNS)  # [R, ...], each run on all devices that share its work
+OF_ROWS = PartitionSpec(RUNS, None, SHARES)  # [R, U, B, ...], each device with its share of the rows
+ROW_SHARES = (1, 2)  # shares of a minibatch: beyond two nobody has measured what the meetings cost
+LARGE = 10_000  # numbers in an array that travels alone
+Shared = TypeVar("Shared")
+Spread = Literal["members", "rows"]
 
 
-def make_mesh(runs: int, members: int = 1) -> Mesh | None:
-    """As many devices as divide the runs evenly, and beside each those that are left, up to one for each member of an
-    ensemble; none where one device takes everything.
+def make_meshes(runs: int, members: int, batch: int) -> dict[Spread | None, Mesh | None]:
+    """The devices of stages that spread members, or the rows of a batch, over the cores that runs leave idle; or
+    nothing."""
+    return {
+        None: make_mesh(runs),
+        "members": make_mesh(runs, range(1, members + 1)),
+        "rows": make_mesh(runs, [n for n in ROW_SHARES if batch % n == 0]),
+    }
 
-    Members are spread over a CPU's cores alone, where the little they tell each other at every step costs little.
+
+def make_mesh(runs: int, shares: Iterable[int] = (1,)) -> Mesh | None:
+    """As many devices as divide the runs evenly, and in all so many for each as the largest of `shares` that there are;
+    none where one device takes everything.
+
+    Work of one run is shared by a CPU's cores alone, where the little they tell each other at every step costs little.
     """
     devices = jax.devices()
     count = max(n for n in range(1, len(devices) + 1) if runs % n == 0)
-    beside = min(len(devices) // count, members) if jax.default_backend() == "cpu" else 1
-    grid = np.array(devices[: count * beside]).reshape(beside, count).T
-    return None if grid.size == 1 else Mesh(grid, (RUNS, MEMBERS))
+    most = len(devices) // count if jax.default_backend() == "cpu" else 1
+    each = max(n for n in shares if n <= most)
+    grid = np.array(devices[: count * each]).reshape(each, count).T
+    return None if grid.size == 1 else Mesh(grid, (RUNS, SHARES))
 
 
-def placed(mesh: Mesh | None) -> Sharding:
-    """Runs over a mesh, each on all devices beside its own; or everything on the first device."""
-    return SingleDeviceSharding(jax.devices()[0]) if mesh is None else NamedSharding(mesh, PartitionSpec(RUNS))
+def placed(mesh: Mesh | None, spec: PartitionSpec = OF_RUNS) -> Sharding:
+    """Arrays over a mesh; or everything on the first device."""
+    return SingleDeviceSharding(jax.devices()[0]) if mesh is None else NamedSharding(mesh, spec)
+
+
+def specs(spread: Spread | None, count: int) -> list[PartitionSpec]:
+    """How a stage's `count` arguments with a runs axis lie over its mesh: where it spreads rows, they come last."""
+    return [*[OF_RUNS] * (count - 1), OF_ROWS if spread == "rows" else OF_RUNS]
+
+
+def move(value: Any, sharding: Sharding) -> Any:
+    """A stage's output, all of which lies alike, where another stage wants it."""
+    first = jax.tree.leaves(value)[0]
+    there = isinstance(first, jax.Array) and first.sharding.is_equivalent_to(sharding, first.ndim)
+    return value if there else jax.device_put(value, sharding)
+
+
+def spread(value: Shared, count: int) -> Shared:
+    """The same arrays; those that lead with `count` members lie over the devices that share a run, if several do."""
+    if SHARES not in jax.sharding.get_abstract_mesh().axis_names:
+        return value
+    axis = PartitionSpec(SHARES)
+    return jax.tree.map(lambda x: jax.lax.with_sharding_constraint(x, axis) if x.shape[:1] == (count,) else x, value)
+
+
+def mean(value: Shared) -> Shared:
+    """The mean over the devices that share the rows of a minibatch; where one has them all, the value itself.
+
+    Large arrays travel alone and all small ones in one message, since meeting takes longer than what is said. They are
+    padded and added up, since a CPU is slow to concatenate.
+    """
+    mesh = jax.sharding.get_abstract_mesh()
+    if SHARES not in mesh.manual_axes or mesh.shape[SHARES] == 1:
+        return value
+    leaves, structure = jax.tree.flatten(value)
+    small = [leaf for leaf in leaves if leaf.size < LARGE]
+    ends = np.cumsum([leaf.size for leaf in small], dtype=int).tolist()
+    padded = [jnp.pad(x.reshape(-1), (end - x.size, ends[-1] - end)) for x, end in zip(small, ends, strict=True)]
+    message = jax.lax.pmean(sum(padded), SHARES)
+    arrived = iter([message[end - x.size : end].reshape(x.shape) for x, end in zip(small, ends, strict=True)])
+    means = [next(arrived) if leaf.size < LARGE else jax.lax.pmean(leaf, SHARES) for leaf in leaves]
+    return jax.tree.unflatten(structure, means)

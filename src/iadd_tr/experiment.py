@@ -16,7 +16,7 @@ import jax.numpy as jnp
 import numpy as np
 from jax.sharding import Mesh, PartitionSpec
 
-from iadd_tr.devices import RUNS, make_mesh, placed
+from iadd_tr.devices import OF_RUNS, RUNS, SHARES, Spread, make_meshes, move, placed, specs
 from iadd_tr.settings import Settings
 from iadd_tr.tasks.host import Host, Place
 from iadd_tr.tasks.task import Task
@@ -47,8 +47,9 @@ class Stage:
     """Which of its own arguments the output replaces."""
     wait: bool = True
     """Whether the host waits for it."""
-    spread: bool = False
-    """Whether it trains an ensemble, whose members may use the cores that the runs leave idle."""
+    spread: Spread | None = None
+    """What may lie over the cores that the runs leave idle: an ensemble's members, or the rows of the minibatches
+    [U, B] in its last argument."""
 
 
 @dataclass(frozen=True)
@@ -96,11 +97,11 @@ class Batch:
     def __init__(self, problem: Problem, places: Sequence[Place] | None = None):
         self.problem = problem
         self.rows = rows(problem.settings)
-        self.run = traced(problem.settings, self.rows)
+        self.meshes = make_meshes(len(self.rows), problem.settings.model.members, problem.settings.agent.batch)
+        run = traced(problem.settings, self.rows)
+        self.runs = {spread: jax.device_put(run, placed(mesh)) for spread, mesh in self.meshes.items()}
         self.shape = (len(self.rows), *problem.settings.seats)
         self.places = places
-        self.mesh = make_mesh(len(self.rows))
-        self.wide_mesh = make_mesh(len(self.rows), problem.settings.model.members)
         self.programs: dict[Stage, Any] = {}
         self.seconds: dict[str, float] = defaultdict(float)
         self.infos: dict[str, list[Any]] = defaultdict(list)
@@ -128,8 +129,6 @@ class Batch:
         if stage in self._compiling:
             self._compiling.pop(stage).result()
         output, info = self.program(stage)(*self._given(stage, arguments))
-        if stage.spread:
-            output = self.place(output)
         if stage.wait:
             jax.block_until_ready(output)
         elif info is not None:  # small, and ready when the output is
@@ -153,12 +152,14 @@ class Batch:
     def _given(self, stage: Stage, arguments: Sequence[Any]) -> list[Any]:
         """A program's arguments, where it wants them."""
         shared = [np.int32(value) for value in arguments[: stage.shared]]
-        own = [self.run, *arguments[stage.shared :]]
-        return [*shared, *(jax.device_put(own, placed(self.wide_mesh)) if stage.spread else own)]
+        own, mesh = [self.runs[stage.spread], *arguments[stage.shared :]], self.meshes[stage.spread]
+        if len(set(self.meshes.values())) > 1:
+            own = [move(x, placed(mesh, spec)) for x, spec in zip(own, specs(stage.spread, len(own)), strict=True)]
+        return [*shared, *own]
 
     def place(self, value: Any) -> Any:
         """What was made elsewhere, on the devices of its runs."""
-        return jax.device_put(value, placed(self.mesh))
+        return jax.device_put(value, placed(self.meshes[None]))
 
     def settle(self, leave: int = 0) -> None:
         """Wait for the updates under way, but for the last so many, and count the wait as theirs."""
@@ -201,7 +202,7 @@ class Batch:
     def program(self, stage: Stage) -> Any:
         """The stage compiled over the runs axis, once."""
         if stage not in self.programs:
-            self.programs[stage] = over_runs(self.problem, stage, self.wide_mesh if stage.spread else self.mesh)
+            self.programs[stage] = over_runs(self.problem, stage, self.meshes[stage.spread])
         return self.programs[stage]
 
     def report(self) -> tuple[dict[str, list[dict[str, float]]], dict[str, float]]:
@@ -222,10 +223,9 @@ def over_runs(problem: Problem, stage: Stage, mesh: Mesh | None) -> Any:
         mapped = jax.vmap(partial(stage.function, problem), in_axes=axes)
         if mesh is None:
             return mapped(*arguments)
-        specs = tuple(PartitionSpec() if axis is None else PartitionSpec(RUNS) for axis in axes)
-        spread = jax.shard_map(
-            mapped, mesh=mesh, in_specs=specs, out_specs=PartitionSpec(RUNS), axis_names={RUNS}, check_vma=False
-        )
+        given = (*[PartitionSpec()] * stage.shared, *specs(stage.spread, len(arguments) - stage.shared))
+        split = {RUNS, SHARES} if stage.spread == "rows" else {RUNS}
+        spread = jax.shard_map(mapped, mesh=mesh, in_specs=given, out_specs=OF_RUNS, axis_names=split, check_vma=False)
         return spread(*arguments)
 
     program.__name__ = stage.function.__name__

@@ -44,7 +44,7 @@ def train(draw, updates: int) -> dict[str, sac.State]:
         def one(run):
             def improve(state, key):
                 data = jax.vmap(draw)(jax.random.split(key, STEPS))
-                return sac.improve(key, state, data, run, settings.agent)[0], None
+                return sac.improve(state, sac.with_noise(key, data), run, settings.agent)[0], None
 
             state = sac.init(jax.random.key(0), 1, 1, settings.agent, True)
             return jax.lax.scan(improve, state, jax.random.split(jax.random.key(1), updates // STEPS))[0]

@@ -161,7 +161,7 @@ def test_twins_and_their_corrections_are_two_networks_each():
 def test_improving_on_several_batches_is_updating_one_after_another():
     state, run = fresh(), run_with(1.0)
     rows_ = jax.tree.map(lambda *x: jnp.stack(x), *[batch(i) for i in range(3)])
-    ours, info = sac.improve(jax.random.key(5), state, rows_, run, AGENT)
+    ours, info = sac.improve(state, sac.with_noise(jax.random.key(5), rows_), run, AGENT)
     next_key, key = jax.random.split(jax.random.key(5))
     draws = [jax.random.normal(k, rows_.action.shape) for k in (next_key, key)]
     for i in range(3):

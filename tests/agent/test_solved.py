@@ -159,8 +159,8 @@ def test_beta_zero_is_plain_sac_number_for_number():
     state = fresh()
     plain = eqx.tree_at(lambda s: (s.epsilon, s.slow_epsilon), state, (None, None))
     for i in range(3):
-        state, info = improve(jax.random.key(i), state, batch(i, 4), run_with(0.0), AGENT)
-        plain, _ = improve(jax.random.key(i), plain, batch(i, 4), run_with(0.0), AGENT)
+        state, info = improve(state, sac.with_noise(jax.random.key(i), batch(i, 4)), run_with(0.0), AGENT)
+        plain, _ = improve(plain, sac.with_noise(jax.random.key(i), batch(i, 4)), run_with(0.0), AGENT)
         assert float(info.correction) == 0.0
     for ours, theirs in zip(jax.tree.leaves(plain.actor), jax.tree.leaves(state.actor), strict=True):
         np.testing.assert_allclose(ours, theirs, rtol=1e-5, atol=1e-7)
@@ -169,7 +169,8 @@ def test_beta_zero_is_plain_sac_number_for_number():
 
 
 def test_beta_scales_the_correction_and_the_critics_do_not_see_it():
-    half, whole = (improve(jax.random.key(0), fresh(), batch(0, 4), run_with(b), AGENT)[0] for b in (0.5, 1.0))
+    minibatches = sac.with_noise(jax.random.key(0), batch(0, 4))
+    half, whole = (improve(fresh(), minibatches, run_with(b), AGENT)[0] for b in (0.5, 1.0))
     assert eqx.tree_equal(half.critics, whole.critics)
     ours, theirs = (np.asarray(s.epsilon.value.coefficients) for s in (half, whole))
     np.testing.assert_allclose(2 * ours, theirs, rtol=1e-5)

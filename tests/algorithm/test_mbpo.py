@@ -84,7 +84,7 @@ def test_each_stage_compiles_once():
     state = mbpo.begin(batch)
     for number in range(4):
         state = mbpo.epoch(batch, state, number)
-    stages = [mbpo.INIT, mbpo.FIT, mbpo.IMAGINE, mbpo.IMPROVE, collect.EXPLORE, collect.ACT, collect.STORE]
+    stages = [mbpo.INIT, mbpo.FIT, mbpo.IMAGINE, mbpo.DRAW, mbpo.IMPROVE, collect.EXPLORE, collect.ACT, collect.STORE]
     expected = {**dict.fromkeys(stages, 1), collect.STORE: 2}  # the warm-up is stored in one go
     assert {stage: batch.program(stage)._cache_size() for stage in stages} == expected
     assert len(batch.programs) == len(stages)
@@ -101,7 +101,7 @@ def test_a_stage_compiled_ahead_is_not_compiled_again():
         lambda event, _, **__: compiled.append(event) if "backend_compile" in event else None
     )
     batch(mbpo.FIT, 0, 40, state.models, state.memory)
-    batch(mbpo.IMPROVE, 0, state.agent, state.memory.real, state.imagined)
+    batch(mbpo.IMPROVE, 0, state.agent, batch(mbpo.DRAW, 0, state.memory.real, state.imagined))
     ahead = len(compiled)
     batch(collect.GROW, state.memory)
     jax.monitoring.clear_event_listeners()

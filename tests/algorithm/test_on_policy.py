@@ -46,7 +46,7 @@ def test_a_checkpoint_brings_everything_back(algo, tmp_path):
     third = next(epochs)
     batch = Batch(setting)
     module = {"ppo": ppo, "slbo": slbo}[algo]
-    template = jax.eval_shape(batch.program(module.INIT), batch.run)[0]
+    template = jax.eval_shape(batch.program(module.INIT), batch.runs[None])[0]
     start = checkpoint.load(tmp_path, "same", template, len(batch.host.seeds))
     assert isinstance(start, Start)
     (again,) = train(setting, start)

@@ -46,7 +46,7 @@ def problem(algo: str) -> Problem:
 @pytest.mark.parametrize("beta", [0.0, 1.0])
 def test_an_update_is_counted_product_by_product(beta):
     setting = Problem(resolve("hopper"), full.preset("hopper", "mbpo", 1, betas=(beta,)))
-    agent, run = setting.settings.agent, jax.tree.map(lambda x: x[0], Batch(setting).run)
+    agent, run = setting.settings.agent, jax.tree.map(lambda x: x[0], Batch(setting).runs[None])
     state = sac.init(jax.random.key(0), 11, 3, agent, beta > 0)
     rows = replay.init(agent.batch, 11, 3).rows
     noise = sac.Noise(rows.action, rows.action)

@@ -8,7 +8,7 @@ import jax.numpy as jnp
 import optax
 from jaxtyping import Array, Float
 
-from iadd_tr import adam
+from iadd_tr import adam, devices
 from iadd_tr.agent import critic, policy, targeted
 from iadd_tr.agent.targeted import Epsilon, Solved
 from iadd_tr.nets import MLP
@@ -76,13 +76,26 @@ class Noise(eqx.Module):
     action: Float[Array, "*U B A"]
 
 
-def improve(key: PRNGKey, state: State, rows: Transition, run: Run, agent: Agent) -> tuple[State, Info]:
-    """An update for each of the U batches in `rows`, all noise drawn beforehand; the last one reports."""
+class Minibatches(eqx.Module):
+    """What U updates read."""
+
+    rows: Transition  # [U, B]
+    noise: Noise
+
+
+def with_noise(key: PRNGKey, rows: Transition) -> Minibatches:
+    """Rows [U, B], and the noise that each answers with."""
     next_key, key = jax.random.split(key)
-    noise = Noise(jax.random.normal(next_key, rows.action.shape), jax.random.normal(key, rows.action.shape))
-    before, last = (jax.tree.map(lambda x, part=part: x[part], (noise, rows)) for part in (slice(-1), -1))
-    state, _ = jax.lax.scan(lambda state, x: (update(x[0], state, x[1], run, agent)[0], None), state, before)
-    state, info = update(last[0], state, last[1], run, agent)
+    shape = rows.action.shape
+    return Minibatches(rows, Noise(jax.random.normal(next_key, shape), jax.random.normal(key, shape)))
+
+
+def improve(state: State, minibatches: Minibatches, run: Run, agent: Agent) -> tuple[State, Info]:
+    """An update for each of the minibatches; the last one reports."""
+    before, last = (jax.tree.map(lambda x, part=part: x[part], minibatches) for part in (slice(-1), -1))
+    state, _ = jax.lax.scan(lambda state, x: (update(x.noise, state, x.rows, run, agent)[0], None), state, before)
+    state, info = update(last.noise, state, last.rows, run, agent)
+    info = devices.mean(info)
     if isinstance(state.epsilon, Solved):
         epsilon = targeted.resolve(state.epsilon, run.beta, run.log_floor, agent.epsilon_ridge)
         state = eqx.tree_at(lambda s: s.epsilon, state, epsilon)
@@ -110,7 +123,7 @@ def update_critics(
         state.critics.value, rows.observation, rows.action, target
     )
     before = state.critics.value
-    critics = descend(state.critics, gradient, run.agent_rate)
+    critics = descend(state.critics, devices.mean(gradient), run.agent_rate)
     slow = follow(state.slow_critics, critics.value, agent.polyak)
     state = eqx.tree_at(lambda s: (s.critics, s.slow_critics), state, (critics, slow))
     info = {"critic_loss": td_loss, "value": jnp.mean(value)}
@@ -137,7 +150,7 @@ def update_critics(
             agent.epsilon_decay,
         )
     else:
-        gradient = jax.tree.map(lambda g: run.beta * g, gradient)
+        gradient = jax.tree.map(lambda g: run.beta * g, devices.mean(gradient))
         epsilon = descend(state.epsilon, gradient, run.targeted_rate)
     slow_epsilon = follow(state.slow_epsilon, epsilon.value, agent.polyak)
     state = eqx.tree_at(lambda s: (s.epsilon, s.slow_epsilon), state, (epsilon, slow_epsilon))
@@ -161,6 +174,7 @@ def update_actor(noise: Noise, state: State, rows: Transition, run: Run) -> tupl
         return jnp.mean(temperature * log_density - least), -jnp.mean(log_density)
 
     (actor_loss, entropy), gradient = jax.value_and_grad(loss, has_aux=True)(state.actor.value)
+    entropy, gradient = devices.mean((entropy, gradient))
     actor = descend(state.actor, gradient, run.agent_rate)
     log_temperature = descend(state.log_temperature, entropy - run.target_entropy, run.agent_rate)
     state = eqx.tree_at(lambda s: (s.actor, s.log_temperature), state, (actor, log_temperature))

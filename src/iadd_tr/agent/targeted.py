@@ -11,6 +11,7 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Float
 
+from iadd_tr import devices
 from iadd_tr.nets import GLOROT_UNIFORM, MLP, Linear, mlp, zero_last
 from iadd_tr.types import PRNGKey
 
@@ -156,7 +157,7 @@ def observe(
     added = discount[:, None] * over_density(there, after[1] - log_floor, zero).T[None]
     share = jnp.full(residual.shape[1], (1 - decay) / residual.shape[1])
     sides = jnp.concatenate([residual[:, None], added], axis=1)
-    square, means = normal_equations(here, sides, now[1] - log_floor, zero, share)
+    square, means = devices.mean(normal_equations(here, sides, now[1] - log_floor, zero, share))
     return replace(
         solved,
         square=decay * solved.square + square,

@@ -11,6 +11,7 @@ from iadd_tr import replay, rollout
 from iadd_tr.agent import sac
 from iadd_tr.algorithm import collect
 from iadd_tr.algorithm.collect import ACT, STORE, Memory
+from iadd_tr.algorithm.sac import IMPROVE
 from iadd_tr.dynamics import ensemble, fit, zero
 from iadd_tr.dynamics.ensemble import Ensemble
 from iadd_tr.experiment import Batch, Problem, Stage
@@ -45,7 +46,8 @@ def epoch(batch: Batch, state: State, number: int) -> State:
             models = batch(FIT, step, loop.warm_up + step, models, memory)
             imagined = batch(IMAGINE, step, length, limit, agent.actor.value, models.main, memory.real, imagined)
         choice = batch(ACT, step, agent.actor.value, batch.observations)
-        agent = batch(IMPROVE, step, agent, memory.real, imagined)
+        minibatches = batch(DRAW, step, memory.real, imagined)
+        agent = batch(IMPROVE, step, agent, minibatches)
         memory = batch(STORE, memory, choice, batch.execute(choice))
     return State(agent, models, memory, imagined)
 
@@ -64,7 +66,7 @@ def prepare(batch: Batch, state: State) -> State:
     """Let the stages of an epoch be compiled side by side; the state is what they will be called with."""
     actor, real = state.agent.actor.value, state.memory.real
     batch.prepare(FIT, 0, 0, state.models, state.memory)
-    batch.prepare(IMPROVE, 0, state.agent, real, state.imagined)
+    batch.prepare(IMPROVE, 0, state.agent, batch(DRAW, 0, real, state.imagined))
     batch.prepare(IMAGINE, 0, 0, 0, actor, state.models.main, real, state.imagined)
     batch.prepare(ACT, 0, actor, batch.observations)
     return state
@@ -130,22 +132,22 @@ def imagine(
     return rollout.imagine(rollout_key, actor, model, start, length, problem.task.ending, imagined, noise), None
 
 
-def improve(
-    problem: Problem, step: Int[Array, ""], run: Run, agent: sac.State, real: Replay, imagined: Replay
-) -> tuple[sac.State, sac.Info]:
-    """The updates of one environment step, each on a fresh batch of mostly imagined rows."""
-    loop, agent_settings = problem.settings.loop, problem.settings.agent
-    real_rows = int(agent_settings.batch * loop.real_share)
-    real_key, imagined_key, improve_key = jax.random.split(run.at(5, step), 3)
+def draw(
+    problem: Problem, step: Int[Array, ""], run: Run, real: Replay, imagined: Replay
+) -> tuple[sac.Minibatches, None]:
+    """Mostly imagined rows for the updates of one environment step."""
+    loop, size = problem.settings.loop, problem.settings.agent.batch
+    real_rows = int(size * loop.real_share)
+    real_key, imagined_key, noise_key = jax.random.split(run.at(5, step), 3)
     rows = replay.concatenate(
         replay.sample(real_key, real, loop.updates_per_step, real_rows),
-        replay.sample(imagined_key, imagined, loop.updates_per_step, agent_settings.batch - real_rows),
+        replay.sample(imagined_key, imagined, loop.updates_per_step, size - real_rows),
     )
-    return sac.improve(improve_key, agent, rows, run, agent_settings)
+    return sac.with_noise(noise_key, rows), None
 
 
 INIT = Stage("init", init)
-FIT = Stage("fit", fit_models, shared=2, donate=(0,), spread=True)
+FIT = Stage("fit", fit_models, shared=2, donate=(0,), spread="members")
 IMAGINE = Stage("rollout", imagine, shared=3, donate=(3,))
-IMPROVE = Stage("update", improve, shared=1, donate=(0,), wait=False)
+DRAW = Stage("update", draw, shared=1, wait=False)
 reflexes = collect.reflexes

@@ -23,7 +23,8 @@ def epoch(batch: Batch, state: State, number: int) -> State:
     agent, memory = state.agent, state.memory
     for step in batch.steps(number):
         choice = batch(ACT, step, agent.actor.value, batch.observations)
-        agent = batch(IMPROVE, step, agent, memory.real)
+        minibatches = batch(DRAW, step, memory.real)
+        agent = batch(IMPROVE, step, agent, minibatches)
         memory = batch(STORE, memory, choice, batch.execute(choice))
     return State(agent, memory)
 
@@ -41,16 +42,23 @@ def init(problem: Problem, run: Run) -> tuple[State, None]:
     return State(agent, collect.init(problem)), None
 
 
+def draw(problem: Problem, step: Int[Array, ""], run: Run, real: Replay) -> tuple[sac.Minibatches, None]:
+    """Real rows for the updates of one environment step."""
+    settings = problem.settings
+    row_key, noise_key = jax.random.split(run.at(5, step))
+    rows = replay.sample(row_key, real, settings.loop.updates_per_step, settings.agent.batch)
+    return sac.with_noise(noise_key, rows), None
+
+
 def improve(
-    problem: Problem, step: Int[Array, ""], run: Run, agent: sac.State, real: Replay
+    problem: Problem, step: Int[Array, ""], run: Run, agent: sac.State, minibatches: sac.Minibatches
 ) -> tuple[sac.State, sac.Info]:
     """The updates of one environment step."""
-    settings = problem.settings
-    row_key, improve_key = jax.random.split(run.at(5, step))
-    rows = replay.sample(row_key, real, settings.loop.updates_per_step, settings.agent.batch)
-    return sac.improve(improve_key, agent, rows, run, settings.agent)
+    del step
+    return sac.improve(agent, minibatches, run, problem.settings.agent)
 
 
 INIT = Stage("init", init)
-IMPROVE = Stage("update", improve, shared=1, donate=(0,), wait=False)
+DRAW = Stage("update", draw, shared=1, wait=False)
+IMPROVE = Stage("update", improve, shared=1, donate=(0,), wait=False, spread="rows")
 go_on, reflexes = collect.go_on, collect.reflexes

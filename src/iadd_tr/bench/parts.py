@@ -49,7 +49,7 @@ def improving(runs: int, beta: float, collected: full.Rows) -> tuple[Batch, Call
 
     def improve() -> Any:
         nonlocal agent
-        agent = batch(mbpo.IMPROVE, 0, agent, state.memory.real, imagined)
+        agent = batch(mbpo.IMPROVE, 0, agent, batch(mbpo.DRAW, 0, state.memory.real, imagined))
         return agent
 
     return batch, improve
@@ -76,7 +76,7 @@ def fit_main(problem: Problem, step: Any, collected: Any, run: Run, models: mbpo
     return mbpo.Models(ensemble, models.zero), info
 
 
-FIT_MAIN = Stage("fit", fit_main, shared=2, donate=(0,), spread=True)
+FIT_MAIN = Stage("fit", fit_main, shared=2, donate=(0,), spread="members")
 
 
 def timed_fit(batch: Batch, stage: Stage, rows: int, models: mbpo.Models, memory: Any) -> tuple[Any, float, Any]:

@@ -1,23 +1,17 @@
 """The only file that knows there are many members: their shared state, and one elite's prediction for each row."""
 
-from typing import TypeVar
-
 import equinox as eqx
 import jax
 import jax.numpy as jnp
 import optax
-from jax.sharding import PartitionSpec
 from jaxtyping import Array, Bool, Float, Int
 
 from iadd_tr import adam
-from iadd_tr.devices import MEMBERS
 from iadd_tr.dynamics import monolith, stages
 from iadd_tr.dynamics.member import Member, Prediction, Scale
 from iadd_tr.gaussian import soft_bound
 from iadd_tr.settings import Model
 from iadd_tr.types import PRNGKey
-
-Spread = TypeVar("Spread")
 
 
 class Parameters(eqx.Module):
@@ -64,14 +58,6 @@ def init(key: PRNGKey, model: Model, observations: int, actions: int, reference:
     noisy = reference is not None and model.latent == "gaussian"
     width = stages.latent_width(model, observations) if noisy else 0
     return Ensemble(parameters, adam.init(parameters), scale, jnp.arange(model.elites), width)
-
-
-def spread(value: Spread, count: int) -> Spread:
-    """The same arrays; those that lead with M lie over the devices for members, where the program has such."""
-    if MEMBERS not in jax.sharding.get_abstract_mesh().axis_names:
-        return value
-    axis = PartitionSpec(MEMBERS)
-    return jax.tree.map(lambda x: jax.lax.with_sharding_constraint(x, axis) if x.shape[:1] == (count,) else x, value)
 
 
 def predict_members(

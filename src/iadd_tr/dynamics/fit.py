@@ -8,7 +8,7 @@ import jax.numpy as jnp
 import optax
 from jaxtyping import Array, Bool, Float, Int
 
-from iadd_tr import adam, replay
+from iadd_tr import adam, devices, replay
 from iadd_tr.dynamics import ensemble as ensembles
 from iadd_tr.dynamics.ensemble import Ensemble, Parameters
 from iadd_tr.dynamics.member import Prediction, Scale, decay_loss
@@ -82,7 +82,7 @@ def fit(
     steps = jnp.maximum((training + model.fit_batch - 1) // model.fit_batch, 1)
     data = Data(epoch_key, buffer.rows, split, boot, scale, rate, steps, pace, extra)
     one_epoch = partial(epoch, batch=model.fit_batch, noise_width=ensemble.noise_width, learn_ending=learn_ending)
-    start = ensembles.spread(begin(ensemble), model.members)
+    start = devices.spread(begin(ensemble), model.members)
     end = while_going(partial(going, model=model), one_epoch, start, data)
     elites = jnp.argsort(end.best_error)[: model.elites]
     info = Info(end.epoch, jnp.mean(end.best_error[elites]))
