@@ -5,10 +5,15 @@ import os
 import subprocess
 import sys
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
+import jax
+import jax.numpy as jnp
 import numpy as np
 import pytest
+
+from iadd_tr import devices
 
 SCRIPT = """
 import json, sys
@@ -100,3 +105,18 @@ def test_two_devices_log_what_one_logs(by_devices, runs):
 def test_runs_of_two_seeds_differ(by_devices):
     first, second, *_ = by_devices[1]["lines"]["2"]
     assert not np.allclose(first["update/critic_loss"], second["update/critic_loss"])
+
+
+@pytest.mark.parametrize(
+    ("backend", "capability", "expected"),
+    [
+        ("cpu", None, jnp.float32),
+        ("gpu", "7.5", jnp.float32),
+        ("gpu", "8.0", jnp.bfloat16),
+        ("gpu", "9.0", jnp.bfloat16),
+    ],
+)
+def test_a_fit_computes_in_half_precision_where_a_gpu_has_products_of_it(monkeypatch, backend, capability, expected):
+    monkeypatch.setattr(jax, "default_backend", lambda: backend)
+    monkeypatch.setattr(jax, "devices", lambda: [SimpleNamespace(compute_capability=capability)])
+    assert devices.fit_type() == expected

@@ -12,6 +12,7 @@ RUNS, SHARES = "runs", "shares"  # a mesh's two axes
 OF_RUNS = PartitionSpec(RUNS)  # [R, ...], each run on all devices that share its work
 OF_ROWS = PartitionSpec(RUNS, None, SHARES)  # [R, U, B, ...], each device with its share of the rows
 ROW_SHARES = (1, 2)  # shares of a minibatch: beyond two nobody has measured what the meetings cost
+BFLOAT16_GPU = 8.0  # compute capability
 LARGE = 10_000  # numbers in an array that travels alone
 Shared = TypeVar("Shared")
 Spread = Literal["members", "rows"]
@@ -39,6 +40,12 @@ def make_mesh(runs: int, shares: Iterable[int] = (1,)) -> Mesh | None:
     each = max(n for n in shares if n <= most)
     grid = np.array(devices[: count * each]).reshape(each, count).T
     return None if grid.size == 1 else Mesh(grid, (RUNS, SHARES))
+
+
+def fit_type() -> type:
+    """What the hidden layers of a fit are computed in: half the bytes where a GPU multiplies bfloat16 as it is."""
+    gpu = jax.default_backend() == "gpu" and float(jax.devices()[0].compute_capability) >= BFLOAT16_GPU
+    return jnp.bfloat16 if gpu else jnp.float32
 
 
 def placed(mesh: Mesh | None, spec: PartitionSpec = OF_RUNS) -> Sharding:

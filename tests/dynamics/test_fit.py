@@ -7,7 +7,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from iadd_tr import replay
+from iadd_tr import devices, replay
 from iadd_tr.dynamics import ensemble, fit
 from iadd_tr.dynamics import split as splits
 from iadd_tr.dynamics.fit import Extra
@@ -102,6 +102,20 @@ def test_loss_is_what_plain_numpy_computes(learn_ending):
     rows = jax.tree.map(lambda x: x[:96].reshape(3, 32, *x.shape[1:]), filled().rows)
     ours = jax.jit(fit.loss, static_argnums=4)(parameters, SCALE, rows, jnp.zeros((3, 32, 0)), learn_ending)
     assert float(ours) == pytest.approx(plain_loss(parameters, SCALE, rows, learn_ending), rel=1e-5)
+
+
+@pytest.mark.parametrize("reference", [None, jnp.zeros(ACT)], ids=["monolith", "two-stage"])
+def test_a_fit_in_half_precision_has_the_same_gradient_up_to_rounding(monkeypatch, reference):
+    parameters = noisy(fresh(model=DEEP, reference=reference).parameters)
+    rows = jax.tree.map(lambda x: x[:96].reshape(3, 32, *x.shape[1:]), filled().rows)
+    found = {}
+    for dtype in (jnp.float32, jnp.bfloat16):
+        monkeypatch.setattr(devices, "fit_type", lambda dtype=dtype: dtype)
+        gradient = jax.jit(jax.grad(lambda p: fit.loss(p, SCALE, rows, jnp.zeros((3, 32, 0)), True)))
+        found[dtype] = np.concatenate([np.ravel(leaf) for leaf in jax.tree.leaves(gradient(parameters))])
+        assert found[dtype].dtype == np.float32
+    single, half = found.values()
+    assert 1e-4 < np.linalg.norm(half - single) / np.linalg.norm(single) < 0.03
 
 
 @pytest.mark.parametrize(("cut", "idle"), [(3, [0, 1, 2, 4]), (4, [0, 1, 2, 3])])
