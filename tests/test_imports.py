@@ -6,7 +6,7 @@ from pathlib import Path
 SOURCE = Path(__file__).parent.parent / "src" / "iadd_tr"
 LAYERS = [
     ["types", "settings"],
-    ["adam", "devices", "loops", "nets", "gaussian", "normaliser", "replay"],
+    ["adam", "devices", "loops", "runs", "nets", "gaussian", "normaliser", "replay"],
     ["tasks", "dynamics", "agent"],
     ["rollout", "evaluate"],
     ["experiment"],

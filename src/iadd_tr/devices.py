@@ -42,10 +42,9 @@ def make_mesh(runs: int, shares: Iterable[int] = (1,)) -> Mesh | None:
     return None if grid.size == 1 else Mesh(grid, (RUNS, SHARES))
 
 
-def fit_type() -> type:
-    """What the hidden layers of a fit are computed in: half the bytes where a GPU multiplies bfloat16 as it is."""
-    gpu = jax.default_backend() == "gpu" and float(jax.devices()[0].compute_capability) >= BFLOAT16_GPU
-    return jnp.bfloat16 if gpu else jnp.float32
+def has_bfloat16() -> bool:
+    """Whether a GPU computes that multiplies bfloat16 as it is."""
+    return jax.default_backend() == "gpu" and float(jax.devices()[0].compute_capability) >= BFLOAT16_GPU
 
 
 def placed(mesh: Mesh | None, spec: PartitionSpec = OF_RUNS) -> Sharding:

@@ -1,6 +1,5 @@
 """The only file that knows there are many runs: it vmaps stages over them, spreads them over devices, keeps time."""
 
-import itertools
 import math
 import time
 from collections import defaultdict, deque
@@ -12,15 +11,15 @@ from threading import Lock
 from typing import Any
 
 import jax
-import jax.numpy as jnp
 import numpy as np
 from jax.sharding import Mesh, PartitionSpec
 
 from iadd_tr.devices import OF_RUNS, RUNS, SHARES, Spread, make_meshes, move, placed, specs
+from iadd_tr.runs import rows, traced
 from iadd_tr.settings import Settings
 from iadd_tr.tasks.host import Host, Place
 from iadd_tr.tasks.task import Task
-from iadd_tr.types import Run, Step
+from iadd_tr.types import Step
 
 CONCURRENT = {"xla_gpu_command_buffer_scheduling_mode": "CONCURRENT"}  # kernels that do not wait for each other overlap
 SAMPLED = 10  # reports of stages that run at every step are kept from every tenth
@@ -52,45 +51,6 @@ class Stage:
     [U, B] in its last argument."""
 
 
-@dataclass(frozen=True)
-class Row:
-    """One run's scalars, for people."""
-
-    seed: int
-    beta: float
-    zero_ratio: float
-    floor: float
-
-
-def rows(settings: Settings) -> list[Row]:
-    """Every combination of the listed scalars with every seed; seeds vary fastest."""
-    seeds = range(settings.seed, settings.seed + settings.runs)
-    return [
-        Row(seed, beta, ratio, floor)
-        for beta, ratio, floor, seed in itertools.product(settings.betas, settings.zero_ratios, settings.floors, seeds)
-    ]
-
-
-def traced(settings: Settings, table: Sequence[Row]) -> Run:
-    """The runs' scalars as arrays over R."""
-
-    def one(seed: jax.Array, beta: jax.Array, zero_ratio: jax.Array, floor: jax.Array) -> Run:
-        return Run(
-            key=jax.random.key(seed),
-            beta=beta,
-            zero_ratio=zero_ratio,
-            log_floor=jnp.log(floor),
-            agent_rate=jnp.array(settings.agent.agent_rate),
-            targeted_rate=jnp.array(settings.agent.epsilon_rate),
-            model_rate=jnp.array(settings.model.model_rate),
-            target_entropy=jnp.array(settings.agent.target_entropy),
-        )
-
-    seeds = jnp.array([row.seed for row in table])
-    scalars = jnp.array([[row.beta, row.zero_ratio, row.floor] for row in table], jnp.float32)
-    return jax.vmap(one)(seeds, *scalars.T)
-
-
 class Batch:
     """R runs in lockstep: launch a stage for all of them by calling the batch with it."""
 
@@ -108,6 +68,7 @@ class Batch:
         self.on_step: Callable[[], None] = lambda: None
         self._pending: deque[tuple[str, Any]] = deque()
         self._compilers, self._tracing = ThreadPoolExecutor(), Lock()
+        self._stepper = ThreadPoolExecutor(1)
         self._compiling: dict[Stage, Future] = {}
 
     @cached_property
@@ -117,7 +78,8 @@ class Batch:
         return Host(self.problem.task, [row.seed for row in self.rows], self.places, seats)
 
     def close(self) -> None:
-        """Let the environments go."""
+        """Let the environments go, when a step under way is done."""
+        self._stepper.shutdown()
         if "host" in vars(self):
             self.host.close()
 
@@ -179,17 +141,26 @@ class Batch:
         length = self.problem.settings.loop.epoch_length
         return range(epoch * length, (epoch + 1) * length, math.prod(self.shape[1:]))
 
-    def execute(self, choice: Any) -> Step:
-        """Step every run's environments with their chosen actions while the device improves the agents."""
-        self.settle(leave=1)
-        start = time.perf_counter()
-        actions = np.asarray(choice.action)
-        self.seconds["act"] += time.perf_counter() - start
-        start = time.perf_counter()
-        step = self.host.step(actions.reshape(-1, actions.shape[-1]))
-        self.seconds["environment"] += time.perf_counter() - start
-        self.on_step()
-        return jax.tree.map(self._by_run, step)
+    def execute(self, choice: Any) -> Callable[[], Step]:
+        """Let every run's environments take their chosen actions; the answer waits for what they led to.
+
+        Those in processes of their own do it while the device is given its next work, which takes as long.
+        """
+
+        def take() -> Step:
+            return self.host.step(np.asarray(choice.action).reshape(-1, self.problem.task.actions))
+
+        taking = self._stepper.submit(take).result if self.host.apart else take
+
+        def join() -> Step:
+            self.settle(leave=1)
+            start = time.perf_counter()
+            step = taking()
+            self.seconds["environment"] += time.perf_counter() - start
+            self.on_step()
+            return jax.tree.map(self._by_run, step)
+
+        return join
 
     def walk(self, choices: Any) -> Step:
         """Many steps of every run's environment, with actions [R, T, A] chosen beforehand."""

@@ -2,7 +2,7 @@
 
 from collections.abc import Callable, Sequence
 from itertools import accumulate, pairwise
-from typing import NamedTuple, TypeVar
+from typing import NamedTuple
 
 import equinox as eqx
 import jax
@@ -10,8 +10,6 @@ import jax.numpy as jnp
 from jaxtyping import Array, Float
 
 from iadd_tr.types import PRNGKey
-
-Networks = TypeVar("Networks")
 
 
 class Initialiser(NamedTuple):
@@ -43,17 +41,16 @@ class Linear(eqx.Module):
 
 
 class MLP(eqx.Module):
-    """Linear layers with `activation` between them and none after the last; computed in the type of the weights."""
+    """Linear layers with `activation` between them and none after the last."""
 
     layers: tuple[Linear, ...]
     activation: Callable = eqx.field(static=True)
 
     def __call__(self, x: Float[Array, "*B I"]) -> Float[Array, "*B J"]:
         *hidden, last = self.layers
-        inner = x.astype(last.weight.dtype)
         for layer in hidden:
-            inner = self.activation(layer(inner))
-        return last(inner).astype(x.dtype)
+            x = self.activation(layer(x))
+        return last(x)
 
 
 def mlp(key: PRNGKey, sizes: Sequence[int], activation: Callable, initialise: Initialiser) -> MLP:
@@ -77,15 +74,6 @@ def orthogonal(key: PRNGKey, sizes: Sequence[int], activation: Callable, last: f
         jax.nn.initializers.orthogonal(gain)(key, shape) for gain, key, shape in zip(gains, keys, shapes, strict=True)
     ]
     return MLP(tuple(Linear(weight, jnp.zeros(weight.shape[1])) for weight in draw), activation)
-
-
-def computing_in(dtype: type, networks: Networks) -> Networks:
-    """The same networks, whose layers compute in another type; gradients go through to the weights given."""
-
-    def convert(node: object) -> object:
-        return jax.tree.map(lambda x: x.astype(dtype), node) if isinstance(node, MLP) else node
-
-    return jax.tree.map(convert, networks, is_leaf=lambda node: isinstance(node, MLP))
 
 
 def zero_last(net: MLP) -> MLP:

@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 from iadd_tr.agent import critic, policy, sac, targeted
-from iadd_tr.experiment import rows, traced
+from iadd_tr.runs import rows, traced
 from iadd_tr.settings import Agent, Settings
 from iadd_tr.types import Transition
 

@@ -1,3 +1,8 @@
+import threading
+from dataclasses import replace
+from functools import partial
+
+import gymnasium as gym
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -7,8 +12,10 @@ from small import problem
 from iadd_tr.agent import policy
 from iadd_tr.algorithm import sac
 from iadd_tr.algorithm.collect import ACT, EXPLORE, STORE
-from iadd_tr.experiment import Batch
+from iadd_tr.experiment import Batch, Problem
 from iadd_tr.gaussian import uniform_log_density
+from iadd_tr.tasks.host import Host
+from iadd_tr.tasks.task import TaskError
 from iadd_tr.training import train
 
 
@@ -53,7 +60,7 @@ def test_stored_densities_are_those_of_the_policy_that_acted():
         choice = batch(ACT, step, agent.actor.value, observation)
         expected.append(policy.log_density(actor, jnp.asarray(observation[0]), choice.action[0]))
         agent = batch(sac.IMPROVE, step, agent, batch(sac.DRAW, step, memory.real))
-        memory = batch(STORE, memory, choice, batch.execute(choice))
+        memory = batch(STORE, memory, choice, batch.execute(choice)())
     stored = live(memory.real, 0).log_density
     np.testing.assert_allclose(stored[:40], uniform_log_density(1), rtol=1e-6)
     np.testing.assert_allclose(stored[40:], expected, atol=2e-3)
@@ -74,3 +81,41 @@ def test_replacement_happens_as_often_as_asked():
     replaced = np.asarray(Batch(setting)(EXPLORE).replaced)
     assert replaced.shape == (3, 400)
     assert abs(replaced.mean() - 0.1) < 0.03
+
+
+def pendulums(algo: str) -> Problem:
+    """Two runs whose environments can leave the test's process."""
+    setting = problem("gym:Pendulum-v1", algo, runs=2, epochs=1)
+    return replace(setting, task=replace(setting.task, make=partial(gym.make, "Pendulum-v1")))
+
+
+@pytest.mark.parametrize("algo", ["mbpo", "sac"])
+def test_environments_in_processes_of_their_own_step_beside_the_launches_and_lead_to_the_same(algo, monkeypatch):
+    setting, lines, threads = pendulums(algo), {}, {}
+    step = Host.step
+    for cores in (0, 2):
+        monkeypatch.setattr("iadd_tr.tasks.crowd.spare_cores", lambda cores=cores: cores)
+        used = threads.setdefault(cores, set())
+
+        def noted(*given, used=used):
+            used.add(threading.current_thread())
+            return step(*given)
+
+        monkeypatch.setattr(Host, "step", noted)
+        (epoch,) = train(setting)
+        lines[cores] = [{name: value for name, value in line.items() if name != "seconds"} for line in epoch.metrics]
+    assert lines[0] == lines[2]
+    assert threads[0] == {threading.main_thread()}
+    assert len(threads[2]) == 1
+    assert threads[2] != threads[0]
+
+
+def test_what_goes_wrong_in_a_step_beside_the_launches_ends_the_training(monkeypatch):
+    monkeypatch.setattr("iadd_tr.tasks.crowd.spare_cores", lambda: 2)
+
+    def broken(host, actions):
+        raise TaskError("a step broke")
+
+    monkeypatch.setattr(Host, "step", broken)
+    with pytest.raises(TaskError, match="a step broke"):
+        list(train(pendulums("sac")))

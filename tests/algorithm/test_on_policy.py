@@ -78,7 +78,7 @@ def test_rewards_are_scaled_by_the_deviation_of_their_sums():
     sums, seen, expected, stored = np.zeros(2), [], [], []
     for step in range(0, 20, 2):
         choice = batch(ppo.ACT, step, ppo.acting(state), batch.observations)
-        outcome = batch.execute(choice)
+        outcome = batch.execute(choice)()
         sums = 0.99 * sums + outcome.reward[0]
         seen += sums.tolist()
         expected.append(outcome.reward[0] / np.sqrt(np.var(seen) + 1e-8))

@@ -10,8 +10,9 @@ from iadd_tr.algorithm.collect import Memory
 from iadd_tr.dynamics import ensemble, zero
 from iadd_tr.dynamics.monolith import Monolith
 from iadd_tr.dynamics.stages import Stages
-from iadd_tr.experiment import over_runs, rows, traced
+from iadd_tr.experiment import over_runs
 from iadd_tr.replay import Replay
+from iadd_tr.runs import rows, traced
 from iadd_tr.settings import Model
 from iadd_tr.types import Transition
 

@@ -46,9 +46,10 @@ def epoch(batch: Batch, state: State, number: int) -> State:
             models = batch(FIT, step, loop.warm_up + step, models, memory)
             imagined = batch(IMAGINE, step, length, limit, agent.actor.value, models.main, memory.real, imagined)
         choice = batch(ACT, step, agent.actor.value, batch.observations)
+        stepping = batch.execute(choice)
         minibatches = batch(DRAW, step, memory.real, imagined)
         agent = batch(IMPROVE, step, agent, minibatches)
-        memory = batch(STORE, memory, choice, batch.execute(choice))
+        memory = batch(STORE, memory, choice, stepping())
     return State(agent, models, memory, imagined)
 
 

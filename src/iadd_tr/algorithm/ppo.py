@@ -51,7 +51,7 @@ def epoch(batch: Batch, state: State, number: int) -> State:
     settings = batch.problem.settings.ppo
     for step in batch.steps(number):
         choice = batch(ACT, step, acting(state), batch.observations)
-        state = batch(STORE, step, state, choice, batch.execute(choice))
+        state = batch(STORE, step, state, choice, batch.execute(choice)())
         if (step + settings.environments) % settings.rollout_steps == 0:
             state = batch(IMPROVE, step, state)
     return state

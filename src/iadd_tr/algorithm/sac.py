@@ -23,9 +23,10 @@ def epoch(batch: Batch, state: State, number: int) -> State:
     agent, memory = state.agent, state.memory
     for step in batch.steps(number):
         choice = batch(ACT, step, agent.actor.value, batch.observations)
+        stepping = batch.execute(choice)
         minibatches = batch(DRAW, step, memory.real)
         agent = batch(IMPROVE, step, agent, minibatches)
-        memory = batch(STORE, memory, choice, batch.execute(choice))
+        memory = batch(STORE, memory, choice, stepping())
     return State(agent, memory)
 
 

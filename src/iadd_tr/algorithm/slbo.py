@@ -56,7 +56,7 @@ def epoch(batch: Batch, state: State, number: int) -> State:
     length = batch.problem.settings.slbo.stage_steps
     for step in batch.steps(number):
         choice = batch(ACT, step, acting(state), state.drift, batch.observations)
-        state = batch(STORE, state, choice, batch.execute(choice))
+        state = batch(STORE, state, choice, batch.execute(choice)())
         if (step + 1) % length == 0:
             starts = batch.host.starts(batch.problem.settings.slbo.starts, step)
             state = batch(IMPROVE, step, state, starts)

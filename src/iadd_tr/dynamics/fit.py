@@ -8,9 +8,10 @@ import jax.numpy as jnp
 import optax
 from jaxtyping import Array, Bool, Float, Int
 
-from iadd_tr import adam, devices, nets, replay
+from iadd_tr import adam, devices, replay
 from iadd_tr.dynamics import ensemble as ensembles
 from iadd_tr.dynamics.ensemble import Ensemble, Parameters
+from iadd_tr.dynamics.folded import fold_members
 from iadd_tr.dynamics.member import Prediction, Scale, decay_loss
 from iadd_tr.dynamics.split import Split, bootstrap, holdout_count, shuffle_live, split_rows
 from iadd_tr.gaussian import gaussian_nll
@@ -173,8 +174,8 @@ def loss(
     learn_ending: bool,
 ) -> Float[Array, ""]:
     """Sum over members of the Gaussian loss, their weight decay, the bounds' pull and, if asked, the end's."""
-    networks = nets.computing_in(devices.fit_type(), parameters)
-    prediction = ensembles.predict_members(networks, scale, rows.observation, rows.action, noise)
+    quick = fold_members(parameters) if devices.has_bfloat16() else parameters
+    prediction = ensembles.predict_members(quick, scale, rows.observation, rows.action, noise)
     members = rows.reward.shape[0]
     likelihood = members * gaussian_nll(prediction.mean, prediction.log_variance, target(rows))
     bounds = BOUND_WEIGHT * (jnp.sum(parameters.upper) - jnp.sum(parameters.lower))

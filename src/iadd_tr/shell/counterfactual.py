@@ -15,7 +15,8 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from iadd_tr.experiment import Problem, rows, traced
+from iadd_tr.experiment import Problem
+from iadd_tr.runs import rows, traced
 from iadd_tr.shell import checkpoint, config, keep
 from iadd_tr.shell.errors import require
 from iadd_tr.shell.run import restore

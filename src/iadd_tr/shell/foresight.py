@@ -8,7 +8,7 @@ import jax
 
 from iadd_tr.algorithm import mbpo
 from iadd_tr.evaluate import resets
-from iadd_tr.experiment import rows
+from iadd_tr.runs import rows
 from iadd_tr.shell.errors import UserError
 from iadd_tr.shell.output import progress
 from iadd_tr.shell.replays import EVALUATION_STREAM, load

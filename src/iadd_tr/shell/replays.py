@@ -10,7 +10,8 @@ import gymnasium as gym
 import numpy as np
 
 from iadd_tr.evaluate import Evaluator
-from iadd_tr.experiment import Problem, rows
+from iadd_tr.experiment import Problem
+from iadd_tr.runs import rows
 from iadd_tr.shell import config
 from iadd_tr.shell.errors import UserError
 from iadd_tr.shell.run import restore

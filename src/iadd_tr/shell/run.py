@@ -5,7 +5,8 @@ from pathlib import Path
 
 import jax
 
-from iadd_tr.experiment import Problem, over_runs, rows, traced
+from iadd_tr.experiment import Problem, over_runs
+from iadd_tr.runs import rows, traced
 from iadd_tr.settings import Settings
 from iadd_tr.shell import checkpoint, config
 from iadd_tr.shell.errors import UserError

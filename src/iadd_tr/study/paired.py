@@ -14,7 +14,7 @@ from jaxtyping import Array, Float, Int
 from iadd_tr import replay
 from iadd_tr.agent import critic, sac, targeted
 from iadd_tr.agent.targeted import Solved
-from iadd_tr.experiment import Row, traced
+from iadd_tr.runs import Row, traced
 from iadd_tr.settings import Agent, Settings
 from iadd_tr.study.frozen import Frozen, Pairs
 from iadd_tr.types import Run, Transition

@@ -40,6 +40,11 @@ class Host:
             raise nonsense(task, f"seed {self.seeds[seat]}, reset of episode {episodes[seat]}")
         self._replay([place.actions for place in places or []])
 
+    @property
+    def apart(self) -> bool:
+        """Whether the environments step in processes of their own."""
+        return self.crowd.groups is self.crowd.workers
+
     def step(self, actions: np.ndarray) -> Step:
         """Step every environment with its action in [-1, 1]^A; those whose episode is over are reset afterwards."""
         return Step(*(column[:, 0] for column in vars(self.walk(actions[:, None])).values()))
