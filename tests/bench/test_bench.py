@@ -1,3 +1,5 @@
+from dataclasses import replace
+
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -112,6 +114,17 @@ def test_a_presets_epochs_are_summed_over_its_schedule(monkeypatch):
     assert whole["operations"] == pytest.approx(3 * (counts[0] + 2 * counts[1] + counts[2]) / 4)
 
 
+def test_an_epoch_can_be_timed_with_fits_of_a_given_length(monkeypatch):
+    monkeypatch.setitem(presets.PRESETS, "tiny", TINY)
+    seen = []
+    work = parts.work
+    monkeypatch.setattr(
+        parts, "work", lambda batch, number, epochs: (seen.append(epochs), work(batch, number, epochs))[1]
+    )
+    parts.epochs("tiny", 2, 1, 1, 4)
+    assert seen == [[4.0, 4.0]] * 3
+
+
 def test_nothing_is_compiled_while_an_epoch_is_timed(monkeypatch):
     monkeypatch.setitem(presets.PRESETS, "tiny", TINY)
     batch = full.batch_of(full.preset("tiny", "mbpo", 2))
@@ -125,6 +138,8 @@ def test_nothing_is_compiled_while_an_epoch_is_timed(monkeypatch):
 def test_the_plan_follows_the_options_and_a_line_is_written_in_readable_units():
     options = bench.Bench(parts=("fit", "epoch"), tasks=("ant",), rows=(10,), runs=3)
     assert [name for name, _ in bench.plan(options)] == ["fits", "epochs"]
+    (_, given) = bench.plan(replace(options, parts=("epoch",), fit_epochs=9))[0]
+    assert (given[0], given[-1]) == ("ant", 9)
     line = {"part": "fit", "what": "x", "milliseconds": 1234.0, "operations": 5e5, "bytes": 1.0, "peak_gib": np.nan}
     line = floors.beside(line, floors.Rates(1e9, 2e9))
     assert bench.describe(line) == ("fit", "x", "1.23 s", "0.5 ms", "2468.00", "")

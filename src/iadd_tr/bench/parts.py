@@ -88,9 +88,14 @@ def timed_fit(batch: Batch, stage: Stage, rows: int, models: mbpo.Models, memory
 
 def fitting(runs: int, algo: Algorithm, collected: full.Rows) -> tuple[Batch, mbpo.State]:
     """Runs on Hopper whose fits take a few epochs."""
-    changes = {"warm_up": len(collected["reward"]), "epochs": 1, "fit_epochs": STEP_EPOCHS, "patience": STEP_EPOCHS}
-    batch = full.batch_of(full.preset("hopper", algo, runs, **changes))
+    rows = len(collected["reward"])
+    batch = full.batch_of(full.preset("hopper", algo, runs, warm_up=rows, epochs=1, **fitted_for(STEP_EPOCHS)))
     return batch, full.fresh(batch, collected)
+
+
+def fitted_for(epochs: int | None) -> dict[str, Any]:
+    """Settings by which every fit takes so many epochs; none where early stopping decides."""
+    return {} if epochs is None else {"fit_epochs": epochs, "patience": epochs}
 
 
 def gradient_steps(runs: int, rows: int) -> list[Row]:
@@ -152,9 +157,10 @@ def rollouts(runs: int, horizons: Sequence[int], repeats: int) -> list[Row]:
     return found
 
 
-def epochs(task: str, runs: int, blocks: int, workers: int) -> list[Row]:
-    """Epochs of a preset at the beginning, in the middle and at the end of its schedule, and the sum of all."""
-    settings = full.preset(task, "mbpo", runs)
+def epochs(task: str, runs: int, blocks: int, workers: int, fit_epochs: int | None = None) -> list[Row]:
+    """Epochs of a preset at the beginning, in the middle and at the end of its schedule, and the sum of all; each fit
+    of so many epochs, or as early stopping decides."""
+    settings = full.preset(task, "mbpo", runs, **fitted_for(fit_epochs))
     last = settings.loop.epochs - 1
     collected = full.collect(task, full.seen(settings, last), workers)
     batch = full.batch_of(settings)

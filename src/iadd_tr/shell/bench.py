@@ -38,6 +38,9 @@ class Bench:
     """Imagined steps of the rollouts."""
     blocks: int = 2
     """Fits, with the steps up to the next one, that stand for an epoch."""
+    fit_epochs: int | None = None
+    """Epochs of each of these fits, as a run's metrics tell them. Early stopping decides where not given, and decides
+    late, since models have been fitted less often here than in a run."""
     repeats: int = 10
     out: Path = Path("runs/bench.json")
 
@@ -66,8 +69,8 @@ def bench(options: Bench) -> None:
                 "--update-runs, --rows and --horizons must be 1 or more",
             ),
             (
-                min(options.runs, options.blocks, options.repeats) >= 1,
-                "--runs, --blocks and --repeats must be 1 or more",
+                min(options.runs, options.blocks, options.repeats, options.fit_epochs or 1) >= 1,
+                "--runs, --blocks, --repeats and --fit-epochs must be 1 or more",
             ),
             (min(options.rows, default=1) <= 5_000_000, "--rows must be 5000000 or less"),
         ]
@@ -98,7 +101,9 @@ def plan(options: Bench) -> list[tuple[str, tuple[Any, ...]]]:
         "step": [("gradient_steps", (options.runs, 20_000))],
         "fit": [("fits", (options.runs, options.rows, workers))],
         "rollout": [("rollouts", (options.runs, options.horizons, options.repeats))],
-        "epoch": [("epochs", (task, options.runs, options.blocks, workers)) for task in options.tasks],
+        "epoch": [
+            ("epochs", (task, options.runs, options.blocks, workers, options.fit_epochs)) for task in options.tasks
+        ],
         "start": [("starts", (options.runs,))],
     }
     return [call for part in options.parts for call in table[part]]
