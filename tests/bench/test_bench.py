@@ -13,6 +13,7 @@ from iadd_tr.dynamics import ensemble, fit
 from iadd_tr.experiment import Batch, Problem
 from iadd_tr.settings import Agent, Loop, Model, imagined_limit
 from iadd_tr.shell import bench
+from iadd_tr.shell.errors import UserError
 from iadd_tr.tasks import presets
 from iadd_tr.tasks.task import resolve
 
@@ -153,6 +154,15 @@ def test_on_a_cpu_less_is_measured_unless_it_is_asked_for():
     assert bench.for_device(bench.Bench(), "cpu") == bench.CPU
     asked = bench.for_device(bench.Bench(runs=3, parts=("epoch",)), "cpu")
     assert (asked.runs, asked.parts, asked.rows) == (3, ("epoch",), bench.CPU.rows)
+
+
+@pytest.mark.parametrize(
+    "wrong", [{"runs": 0}, {"blocks": 0}, {"repeats": 0}, {"fit_epochs": 0}, {"rows": (0,)}], ids=str
+)
+def test_counts_that_make_no_sense_are_refused_before_anything_is_measured(wrong, monkeypatch):
+    monkeypatch.setattr(bench, "alone", lambda *_: pytest.fail("something was measured"))
+    with pytest.raises(UserError, match="must be 1 or more"):
+        bench.bench(bench.Bench(**wrong))
 
 
 @pytest.mark.parametrize(("seconds", "calls"), [(0.01, 2 + 3 * 4), (2.0, 2 + 3)])

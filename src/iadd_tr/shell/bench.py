@@ -69,9 +69,10 @@ def bench(options: Bench) -> None:
                 "--update-runs, --rows and --horizons must be 1 or more",
             ),
             (
-                min(options.runs, options.blocks, options.repeats, options.fit_epochs or 1) >= 1,
-                "--runs, --blocks, --repeats and --fit-epochs must be 1 or more",
+                min(options.runs, options.blocks, options.repeats) >= 1,
+                "--runs, --blocks and --repeats must be 1 or more",
             ),
+            (options.fit_epochs is None or options.fit_epochs >= 1, "--fit-epochs must be 1 or more"),
             (min(options.rows, default=1) <= 5_000_000, "--rows must be 5000000 or less"),
         ]
     )
