@@ -108,7 +108,13 @@ def test_runs_of_two_seeds_differ(by_devices):
 
 @pytest.mark.parametrize(
     ("backend", "capability", "expected"),
-    [("cpu", None, False), ("gpu", "7.5", False), ("gpu", "8.0", True), ("gpu", "9.0", True)],
+    [
+        ("cpu", None, False),
+        ("gpu", "7.5", False),
+        ("gpu", "8.0", True),
+        ("gpu", "12.0", True),
+        ("gpu", "gfx942", False),
+    ],
 )
 def test_half_precision_is_for_gpus_that_have_products_of_it(monkeypatch, backend, capability, expected):
     monkeypatch.setattr(jax, "default_backend", lambda: backend)

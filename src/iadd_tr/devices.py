@@ -43,8 +43,10 @@ def make_mesh(runs: int, shares: Iterable[int] = (1,)) -> Mesh | None:
 
 
 def has_bfloat16() -> bool:
-    """Whether a GPU computes that multiplies bfloat16 as it is."""
-    return jax.default_backend() == "gpu" and float(jax.devices()[0].compute_capability) >= BFLOAT16_GPU
+    """Whether an NVIDIA GPU computes that multiplies bfloat16 as it is; others, whose capability is no number, have not
+    been measured."""
+    capability = jax.devices()[0].compute_capability if jax.default_backend() == "gpu" else ""
+    return capability.replace(".", "", 1).isdigit() and float(capability) >= BFLOAT16_GPU
 
 
 def placed(mesh: Mesh | None, spec: PartitionSpec = OF_RUNS) -> Sharding:
