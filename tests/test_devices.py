@@ -119,4 +119,6 @@ def test_runs_of_two_seeds_differ(by_devices):
 def test_half_precision_is_for_gpus_that_have_products_of_it(monkeypatch, backend, capability, expected):
     monkeypatch.setattr(jax, "default_backend", lambda: backend)
     monkeypatch.setattr(jax, "devices", lambda: [SimpleNamespace(compute_capability=capability)])
-    assert devices.has_bfloat16() == expected
+    assert devices.fits_in_bfloat16() == expected
+    with jax.default_matmul_precision("highest"):
+        assert not devices.fits_in_bfloat16()

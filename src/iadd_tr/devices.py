@@ -42,11 +42,12 @@ def make_mesh(runs: int, shares: Iterable[int] = (1,)) -> Mesh | None:
     return None if grid.size == 1 else Mesh(grid, (RUNS, SHARES))
 
 
-def has_bfloat16() -> bool:
-    """Whether an NVIDIA GPU computes that multiplies bfloat16 as it is; others, whose capability is no number, have not
-    been measured."""
+def fits_in_bfloat16() -> bool:
+    """Whether an NVIDIA GPU computes that multiplies bfloat16 as it is, and nobody has asked JAX for a precision; other
+    GPUs, whose capability is no number, have not been measured."""
+    asked = jax.config.jax_default_matmul_precision is not None  # pyright: ignore[reportAttributeAccessIssue]
     capability = jax.devices()[0].compute_capability if jax.default_backend() == "gpu" else ""
-    return capability.replace(".", "", 1).isdigit() and float(capability) >= BFLOAT16_GPU
+    return not asked and capability.replace(".", "", 1).isdigit() and float(capability) >= BFLOAT16_GPU
 
 
 def placed(mesh: Mesh | None, spec: PartitionSpec = OF_RUNS) -> Sharding:

@@ -114,7 +114,7 @@ def test_a_fit_in_half_precision_has_the_same_gradient_up_to_rounding(monkeypatc
         return np.concatenate([np.ravel(leaf) for leaf in jax.tree.leaves(found)])
 
     single = gradient()
-    monkeypatch.setattr(devices, "has_bfloat16", lambda: True)
+    monkeypatch.setattr(devices, "fits_in_bfloat16", lambda: True)
     half = gradient()
     assert half.dtype == np.float32
     assert 1e-4 < np.linalg.norm(half - single) / np.linalg.norm(single) < 0.03

@@ -174,7 +174,7 @@ def loss(
     learn_ending: bool,
 ) -> Float[Array, ""]:
     """Sum over members of the Gaussian loss, their weight decay, the bounds' pull and, if asked, the end's."""
-    quick = fold_members(parameters) if devices.has_bfloat16() else parameters
+    quick = fold_members(parameters) if devices.fits_in_bfloat16() else parameters
     prediction = ensembles.predict_members(quick, scale, rows.observation, rows.action, noise)
     members = rows.reward.shape[0]
     likelihood = members * gaussian_nll(prediction.mean, prediction.log_variance, target(rows))
