@@ -2,7 +2,7 @@
 
 from collections.abc import Callable, Sequence
 from itertools import accumulate, pairwise
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import equinox as eqx
 import jax
@@ -74,6 +74,12 @@ def orthogonal(key: PRNGKey, sizes: Sequence[int], activation: Callable, last: f
         jax.nn.initializers.orthogonal(gain)(key, shape) for gain, key, shape in zip(gains, keys, shapes, strict=True)
     ]
     return MLP(tuple(Linear(weight, jnp.zeros(weight.shape[1])) for weight in draw), activation)
+
+
+def twin_values(twins: Any, x: Float[Array, "B I"]) -> Float[Array, "2 B"]:
+    """The single output of each of two networks for the same rows. Both get a copy of them: one product for both would
+    have its halves transposed, and its biases added, by kernels of their own."""
+    return jax.vmap(lambda net, own: net(own)[..., 0])(twins, jnp.broadcast_to(x, (2, *x.shape)))
 
 
 def zero_last(net: MLP) -> MLP:

@@ -4,7 +4,7 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Float
 
-from iadd_tr.nets import GLOROT_UNIFORM, MLP, mlp
+from iadd_tr.nets import GLOROT_UNIFORM, MLP, mlp, twin_values
 from iadd_tr.types import PRNGKey
 
 
@@ -19,8 +19,7 @@ def init(key: PRNGKey, observations: int, actions: int, hidden: int) -> MLP:
 
 def values(critics: MLP, observation: Float[Array, "B O"], action: Float[Array, "B A"]) -> Float[Array, "2 B"]:
     """Q of both twins."""
-    inputs = jnp.concatenate([observation, action], axis=-1)
-    return jax.vmap(lambda critic: critic(inputs)[..., 0])(critics)
+    return twin_values(critics, jnp.concatenate([observation, action], axis=-1))
 
 
 def bellman_target(

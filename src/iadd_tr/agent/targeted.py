@@ -12,7 +12,7 @@ import jax.numpy as jnp
 from jaxtyping import Array, Float
 
 from iadd_tr import devices
-from iadd_tr.nets import GLOROT_UNIFORM, MLP, Linear, mlp, zero_last
+from iadd_tr.nets import GLOROT_UNIFORM, MLP, Linear, mlp, twin_values, zero_last
 from iadd_tr.types import PRNGKey
 
 
@@ -46,7 +46,7 @@ def correction(
 ) -> Float[Array, "2 B"]:
     """epsilon(a) / max(e, floor) for both twins."""
     inverse = jnp.exp(-jnp.maximum(log_density, log_floor))
-    return jax.vmap(lambda net: net(action)[..., 0])(epsilon) * inverse[None]
+    return twin_values(epsilon, action) * inverse[None]
 
 
 def adjust(
