@@ -3,7 +3,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from iadd_tr.loops import in_pairs, shrinking, while_going
+from iadd_tr.loops import in_chunks, shrinking, while_going
 
 
 def count_down(start, factor, shared):
@@ -62,12 +62,12 @@ def test_a_batch_shrinks_to_a_third_and_to_one():
     assert found == {1: [1], 2: [2, 1], 5: [5, 2, 1], 10: [10, 3, 1], 20: [20, 7, 2, 1]}
 
 
-@pytest.mark.parametrize("count", [0, 1, 2, 5, 8])
-def test_in_pairs_every_index_comes_once_and_in_order(count):
+@pytest.mark.parametrize("count", [0, 1, 2, 15, 16, 17, 31, 32, 40])
+def test_in_chunks_every_index_comes_once_and_in_order(count):
     def note(i, carry):
         seen, at = carry
         return seen.at[at].set(i), at + 1
 
-    seen, at = jax.jit(lambda n: in_pairs(n, note, (jnp.full(8, -1), jnp.array(0))))(jnp.array(count))
+    seen, at = jax.jit(lambda n: in_chunks(n, note, (jnp.full(40, -1), jnp.array(0))))(jnp.array(count))
     assert int(at) == count
-    np.testing.assert_array_equal(seen, [*range(count), *[-1] * (8 - count)])
+    np.testing.assert_array_equal(seen, [*range(count), *[-1] * (40 - count)])

@@ -10,6 +10,7 @@ from jaxtyping import Array, Bool, Int
 
 Carry = TypeVar("Carry")
 SHRINK = 3  # a batch goes on with a third of its rows once no more are going, down to one
+CHUNK = 16  # steps that a device takes without being asked how many are left
 
 
 def while_going(
@@ -58,8 +59,18 @@ def _advance(going: Any, body: Any, carry: Any, constants: Any, axes: Any, size:
     return jax.tree.map(lambda whole, new: whole.at[chosen].set(new), carry, part)
 
 
-def in_pairs(count: Int[Array, ""], body: Callable[[Int[Array, ""], Carry], Carry], carry: Carry) -> Carry:
-    """fori_loop(0, count, body), two steps to an iteration: what one leaves the next reads where it lies."""
-    odd = count % 2
-    carry = jax.lax.fori_loop(0, odd, body, carry)
-    return jax.lax.fori_loop(0, count // 2, lambda i, c: body(2 * i + odd + 1, body(2 * i + odd, c)), carry)
+def in_chunks(count: Int[Array, ""], body: Callable[[Int[Array, ""], Carry], Carry], carry: Carry) -> Carry:
+    """fori_loop(0, count, body), whose length a GPU's host would ask for after every iteration: a chunk's is known.
+
+    Inside a chunk two steps make an iteration: what one leaves the next reads where it lies.
+    """
+
+    def pair(i: Int[Array, ""], carry: Carry) -> Carry:
+        return body(i + 1, body(i, carry))
+
+    def chunk(number: Int[Array, ""], carry: Carry) -> Carry:
+        return jax.lax.fori_loop(0, CHUNK // 2, lambda i, c: pair(number * CHUNK + 2 * i, c), carry)
+
+    whole = count // CHUNK
+    carry = jax.lax.fori_loop(0, whole, chunk, carry)
+    return jax.lax.fori_loop(whole * CHUNK, count, body, carry)

@@ -15,7 +15,7 @@ from iadd_tr.dynamics.folded import fold_members
 from iadd_tr.dynamics.member import Prediction, Scale, decay_loss
 from iadd_tr.dynamics.split import Split, bootstrap, holdout_count, shuffle_live, split_rows
 from iadd_tr.gaussian import gaussian_nll
-from iadd_tr.loops import in_pairs, while_going
+from iadd_tr.loops import in_chunks, while_going
 from iadd_tr.replay import Replay
 from iadd_tr.settings import Model
 from iadd_tr.types import PRNGKey, Transition
@@ -112,7 +112,7 @@ def epoch(progress: Progress, data: Data, batch: int, noise_width: int, learn_en
         rows = minibatch(row_key, data.rows, data.boot[:, position], data.extra)
         return gradient_step(noise_key, *carry, data.scale, rows, data.rate, noise_width, learn_ending)
 
-    parameters, optimiser = in_pairs(data.steps, step, (progress.parameters, progress.optimiser))
+    parameters, optimiser = in_chunks(data.steps, step, (progress.parameters, progress.optimiser))
     error = holdout_error(parameters, data.scale, data.rows, data.split, data.pace, noise_width)
     improved = error < 0.99 * progress.best_error
     return Progress(
