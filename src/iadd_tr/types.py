@@ -8,6 +8,7 @@ from typing import Any
 
 import equinox as eqx
 import jax
+import numpy as np
 from jaxtyping import Array, Bool, Float, Int, Key
 
 PRNGKey = Key[Array, ""]
@@ -26,13 +27,50 @@ class Transition(eqx.Module):
 
 
 class Step(eqx.Module):
-    """What one environment step gave, before any reset; made on the host, read on the device."""
+    """What one environment step gave, before any reset; made on the host, read on the device.
 
-    observation: Float[Any, "*R O"]
-    reward: Float[Any, "*R"]
-    next_observation: Float[Any, "*R O"]
-    discount: Float[Any, "*R"]  # 0 only at a true end
-    last: Bool[Any, "*R"]  # the episode is over, by an end or by its time limit
+    All its numbers are one array: each array that is sent to a GPU takes the host as long as a small program.
+    """
+
+    numbers: Float[Any, "*R N"]
+
+    @classmethod
+    def of(
+        cls,
+        observation: Float[Any, "*R O"],
+        reward: Float[Any, "*R"],
+        next_observation: Float[Any, "*R O"],
+        ended: Bool[Any, "*R"],
+        last: Bool[Any, "*R"],
+    ) -> "Step":
+        single = np.stack([reward, ~ended, last], axis=-1)
+        return cls(np.concatenate([observation, next_observation, single], axis=-1, dtype=np.float32))
+
+    @property
+    def observation(self) -> Float[Any, "*R O"]:
+        return self.numbers[..., : self._width]
+
+    @property
+    def next_observation(self) -> Float[Any, "*R O"]:
+        return self.numbers[..., self._width : 2 * self._width]
+
+    @property
+    def reward(self) -> Float[Any, "*R"]:
+        return self.numbers[..., -3]
+
+    @property
+    def discount(self) -> Float[Any, "*R"]:
+        """0 only at a true end."""
+        return self.numbers[..., -2]
+
+    @property
+    def last(self) -> Bool[Any, "*R"]:
+        """The episode is over, by an end or by its time limit."""
+        return self.numbers[..., -1] > 0
+
+    @property
+    def _width(self) -> int:
+        return (self.numbers.shape[-1] - 3) // 2
 
 
 class Run(eqx.Module):

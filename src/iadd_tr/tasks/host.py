@@ -47,19 +47,14 @@ class Host:
 
     def step(self, actions: np.ndarray) -> Step:
         """Step every environment with its action in [-1, 1]^A; those whose episode is over are reset afterwards."""
-        return Step(*(column[:, 0] for column in vars(self.walk(actions[:, None])).values()))
+        return Step(self.walk(actions[:, None]).numbers[:, 0])
 
     def walk(self, actions: np.ndarray) -> Step:
         """As many steps as there are actions [R, T, A], all at once."""
         before = self.observations[:, None].copy()
         moved = self._advance(self.seats, actions)
-        return Step(
-            np.concatenate([before, moved.following[:, :-1].astype(np.float32)], axis=1),
-            moved.reward.astype(np.float32),
-            moved.reached.astype(np.float32),
-            (~moved.ended).astype(np.float32),
-            moved.ended | moved.cut,
-        )
+        observation = np.concatenate([before, moved.following[:, :-1]], axis=1)
+        return Step.of(observation, moved.reward, moved.reached, moved.ended, moved.ended | moved.cut)
 
     def places(self) -> list[Place]:
         """Where every environment stands."""

@@ -115,14 +115,9 @@ class Simulator:
         reached = np.asarray(fine)[:, self.frame_skip - 1 :: self.frame_skip]
         before = np.concatenate([states[:, None], reached[:, :-1]], axis=1)
         ended = self.ended(reached)
-        step = Step(
-            self.observe(before),
-            self.reward(before, reached, control, ended),
-            self.observe(reached),
-            np.where(ended, 0.0, 1.0).astype(np.float32),
-            np.maximum.accumulate(ended, axis=1),
-        )
-        return reached, step
+        reward = self.reward(before, reached, control, ended)
+        over = np.maximum.accumulate(ended, axis=1)
+        return reached, Step.of(self.observe(before), reward, self.observe(reached), ended, over)
 
     def ended(self, states: Float[np.ndarray, "B H S"]) -> Bool[np.ndarray, "B H"]:
         """Which states are true ends; the task's own rule, read on velocities before they are clipped."""
