@@ -4,7 +4,7 @@ import math
 import time
 from collections import defaultdict, deque
 from collections.abc import Callable, Sequence
-from concurrent.futures import Future, ThreadPoolExecutor
+from concurrent.futures import Future, ThreadPoolExecutor, wait
 from dataclasses import dataclass
 from functools import cached_property, partial
 from threading import Lock
@@ -67,9 +67,10 @@ class Batch:
         self.infos: dict[str, list[Any]] = defaultdict(list)
         self.on_step: Callable[[], None] = lambda: None
         self._pending: deque[tuple[str, Any]] = deque()
-        self._compilers, self._tracing = ThreadPoolExecutor(), Lock()
+        self._helpers, self._tracing = ThreadPoolExecutor(), Lock()
         self._stepper = ThreadPoolExecutor(1)
         self._compiling: dict[Stage, Future] = {}
+        self._begun: dict[tuple[Stage | int, ...], Future] = {}
 
     @cached_property
     def host(self) -> Host:
@@ -80,6 +81,7 @@ class Batch:
     def close(self) -> None:
         """Let the environments go, when a step under way is done."""
         self._stepper.shutdown()
+        wait(self._begun.values())
         if "host" in vars(self):
             self.host.close()
 
@@ -90,7 +92,8 @@ class Batch:
         start = time.perf_counter()
         if stage in self._compiling:
             self._compiling.pop(stage).result()
-        output, info = self.program(stage)(*self._given(stage, arguments))
+        begun = self._begun.pop((stage, *arguments[: stage.shared]), None)
+        output, info = begun.result() if begun else self.program(stage)(*self._given(stage, arguments))
         if stage.wait:
             jax.block_until_ready(output)
         elif info is not None:  # small, and ready when the output is
@@ -99,6 +102,13 @@ class Batch:
             self.infos[stage.name].append(info)
         self.seconds[stage.name] += time.perf_counter() - start
         return output
+
+    def look_ahead(self, stage: Stage, *arguments: Any) -> None:
+        """Begin a stage that gives nothing away and is the next to be called, with these arguments, if the host would
+        but wait for the processes of environments meanwhile."""
+        if self.host.apart:
+            program, given = self.program(stage), self._given(stage, arguments)
+            self._begun[stage, *arguments[: stage.shared]] = self._helpers.submit(program, *given)
 
     def prepare(self, stage: Stage, *arguments: Any) -> None:
         """Begin to compile a stage for such arguments; its first call waits for the end."""
@@ -109,7 +119,7 @@ class Batch:
                 lowered = program.lower(*shapes)
             lowered.compile()
 
-        self._compiling[stage] = self._compilers.submit(compile_it)
+        self._compiling[stage] = self._helpers.submit(compile_it)
 
     def _given(self, stage: Stage, arguments: Sequence[Any]) -> list[Any]:
         """A program's arguments, where it wants them."""

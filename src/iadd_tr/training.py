@@ -62,13 +62,15 @@ def epochs(
         clock = time.perf_counter()
         state = algorithm.epoch(batch, state, number)
         batch.settle()
+        if number + 1 < batch.problem.settings.loop.epochs:
+            algorithm.look_ahead(batch, state, number + 1)
         played = evaluate(batch, evaluator, state, number)
         metrics = describe(batch, state, number, played, time.perf_counter() - clock)
         yield Epoch(number, state, batch.host.places(), metrics)
 
 
 def algorithm_of(settings: Settings) -> Any:
-    """The module of an algorithm: begin, go_on and epoch, the stage INIT, and its policies in plain arrays."""
+    """The module of an algorithm: begin, go_on, epoch, look_ahead and INIT, and its policies in plain arrays."""
     return {"sac": sac, "ppo": ppo, "slbo": slbo}.get(settings.algo, mbpo)
 
 

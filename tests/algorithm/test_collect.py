@@ -12,6 +12,7 @@ from small import problem
 from iadd_tr.agent import policy
 from iadd_tr.algorithm import sac
 from iadd_tr.algorithm.collect import ACT, EXPLORE, STORE
+from iadd_tr.evaluate import Evaluator
 from iadd_tr.experiment import Batch, Problem
 from iadd_tr.gaussian import uniform_log_density
 from iadd_tr.tasks.host import Host
@@ -83,9 +84,9 @@ def test_replacement_happens_as_often_as_asked():
     assert abs(replaced.mean() - 0.1) < 0.03
 
 
-def pendulums(algo: str) -> Problem:
+def pendulums(algo: str, epochs: int = 1) -> Problem:
     """Two runs whose environments can leave the test's process."""
-    setting = problem("gym:Pendulum-v1", algo, runs=2, epochs=1)
+    setting = problem("gym:Pendulum-v1", algo, runs=2, epochs=epochs)
     return replace(setting, task=replace(setting.task, make=partial(gym.make, "Pendulum-v1")))
 
 
@@ -108,6 +109,45 @@ def test_environments_in_processes_of_their_own_step_beside_the_launches_and_lea
     assert threads[0] == {threading.main_thread()}
     assert len(threads[2]) == 1
     assert threads[2] != threads[0]
+
+
+def test_the_next_fit_begins_beside_the_evaluation_and_leads_to_the_same(monkeypatch):
+    """Each line but the seconds is that of a training without it; what an epoch yields is whole all the while."""
+    setting, lines, begun = pendulums("mbpo", epochs=3), {}, []
+    look_ahead, play = Batch.look_ahead, Evaluator.play
+
+    def noted(batch, *given):
+        look_ahead(batch, *given)
+        begun.extend(batch._begun)
+
+    def late(evaluator, policies, epoch):
+        assert len(begun) == min(epoch + 1, 2)  # nothing is fitted for an epoch after the last
+        return play(evaluator, policies, epoch)
+
+    for cores in (0, 2):
+        monkeypatch.setattr("iadd_tr.tasks.crowd.spare_cores", lambda cores=cores: cores)
+        if cores:
+            monkeypatch.setattr(Batch, "look_ahead", noted)
+            monkeypatch.setattr(Evaluator, "play", late)
+        found = lines.setdefault(cores, [])
+        for epoch in train(setting):
+            jax.block_until_ready(jax.device_get(epoch.state.models))
+            found += [{name: value for name, value in line.items() if name != "seconds"} for line in epoch.metrics]
+    assert len(lines[0]) == 6
+    assert lines[0] == lines[2]
+    length = setting.settings.loop.epoch_length
+    assert [step for _, step, _ in begun] == [length, 2 * length]
+
+
+def test_a_training_left_in_the_middle_waits_for_the_fit_it_began(monkeypatch):
+    monkeypatch.setattr("iadd_tr.tasks.crowd.spare_cores", lambda: 2)
+    batches, close = [], Batch.close
+    monkeypatch.setattr(Batch, "close", lambda batch: (batches.append(batch), close(batch)))
+    epochs = train(pendulums("mbpo", epochs=2))
+    next(epochs)
+    epochs.close()
+    (begun,) = batches[0]._begun.values()
+    assert begun.done()
 
 
 def test_what_goes_wrong_in_a_step_beside_the_launches_ends_the_training(monkeypatch):

@@ -61,6 +61,11 @@ def go_on(batch: Batch, state: Any) -> Any:
     return dataclasses.replace(state, memory=batch(GROW, state.memory))
 
 
+def look_ahead(batch: Batch, state: Any, number: int) -> None:
+    """An epoch begins with an action, of which nothing can be done before."""
+    del batch, state, number
+
+
 def reflexes(state: Any) -> list[Reflex]:
     """The deterministic policies of evaluation: tanh of the mean."""
     nets = state.agent.actor.value

@@ -53,6 +53,12 @@ def epoch(batch: Batch, state: State, number: int) -> State:
     return State(agent, models, memory, imagined)
 
 
+def look_ahead(batch: Batch, state: State, number: int) -> None:
+    """Begin the first fit of an epoch while the agents of the one before are evaluated."""
+    step = batch.steps(number)[0]
+    batch.look_ahead(FIT, step, batch.problem.settings.loop.warm_up + step, state.models, state.memory)
+
+
 def begin(batch: Batch) -> State:
     """Fresh states, and a warm-up of uniform actions while the loop's stages are compiled."""
     return collect.warm_up(batch, prepare(batch, batch(INIT)))
@@ -148,7 +154,7 @@ def draw(
 
 
 INIT = Stage("init", init)
-FIT = Stage("fit", fit_models, shared=2, donate=(0,), spread="members")
+FIT = Stage("fit", fit_models, shared=2, spread="members")
 IMAGINE = Stage("rollout", imagine, shared=3, donate=(3,))
 DRAW = Stage("update", draw, shared=1, wait=False)
 reflexes = collect.reflexes

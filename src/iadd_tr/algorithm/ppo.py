@@ -10,6 +10,7 @@ from jaxtyping import Array, Float, Int
 from iadd_tr import evaluate, normaliser
 from iadd_tr.agent import gaussian_policy, ppo
 from iadd_tr.agent.ppo import Trajectory
+from iadd_tr.algorithm import collect
 from iadd_tr.experiment import Batch, Problem, Stage
 from iadd_tr.normaliser import Moments
 from iadd_tr.tasks.envs import Reflex
@@ -135,3 +136,4 @@ INIT = Stage("init", init)
 ACT = Stage("act", act, shared=1)
 STORE = Stage("act", store, shared=1, donate=(0,), wait=False)
 IMPROVE = Stage("update", improve, shared=1, donate=(0,))
+look_ahead = collect.look_ahead

@@ -62,4 +62,4 @@ def improve(
 INIT = Stage("init", init)
 DRAW = Stage("update", draw, shared=1, wait=False)
 IMPROVE = Stage("update", improve, shared=1, donate=(0,), wait=False, spread="rows")
-go_on, reflexes = collect.go_on, collect.reflexes
+go_on, look_ahead, reflexes = collect.go_on, collect.look_ahead, collect.reflexes

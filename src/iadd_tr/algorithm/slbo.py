@@ -10,6 +10,7 @@ from iadd_tr import adam, evaluate, normaliser, replay
 from iadd_tr.agent import gaussian_policy, ppo, trpo
 from iadd_tr.agent.gaussian_policy import Policy
 from iadd_tr.agent.ppo import Trajectory
+from iadd_tr.algorithm import collect
 from iadd_tr.dynamics import difference
 from iadd_tr.dynamics.difference import Model
 from iadd_tr.experiment import Batch, Problem, Stage
@@ -225,3 +226,4 @@ ACT = Stage("act", act, shared=1)
 STORE = Stage("act", store, donate=(0,), wait=False)
 GROW = Stage("init", grow, donate=(0,))
 IMPROVE = Stage("update", improve, shared=1, donate=(0,))
+look_ahead = collect.look_ahead
