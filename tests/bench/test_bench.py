@@ -15,6 +15,7 @@ from iadd_tr.settings import Agent, Loop, Model, imagined_limit
 from iadd_tr.shell import bench
 from iadd_tr.shell.errors import UserError
 from iadd_tr.tasks import presets
+from iadd_tr.tasks.host import Host
 from iadd_tr.tasks.task import resolve
 
 RATES = floors.Rates(1e9, 1e9)
@@ -100,6 +101,16 @@ def test_rows_collected_by_helpers_are_real_rows_of_other_seeds(monkeypatch):
     assert {column.shape[0] for column in rows.values()} == {31}
     np.testing.assert_array_equal(rows["reward"][:16], full.uniform_rows("gym:Pendulum-v1", 16, 1)["reward"])
     np.testing.assert_array_equal(rows["reward"][16:], full.uniform_rows("gym:Pendulum-v1", 15, 2)["reward"])
+
+
+@pytest.mark.parametrize("apart", [False, True])
+def test_an_evaluation_counts_for_what_it_takes_longer_than_the_fit_beside_it(apart, monkeypatch):
+    monkeypatch.setitem(presets.PRESETS, "tiny", TINY)
+    monkeypatch.setattr(Host, "apart", apart)
+    monkeypatch.setattr(parts, "evaluation_seconds", lambda *_: 100.0)
+    stages = parts.epochs("tiny", 2, 1, 1)[0]["stages"]
+    fits = TINY.loop.epoch_length / TINY.loop.fit_every
+    assert stages["evaluation"] == pytest.approx(100.0 - apart * stages["fit"] / fits)
 
 
 def test_a_presets_epochs_are_summed_over_its_schedule(monkeypatch):

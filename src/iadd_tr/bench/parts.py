@@ -182,7 +182,8 @@ def epochs(task: str, runs: int, blocks: int, workers: int, fit_epochs: int | No
 def epoch(
     batch: full.Part, number: int, collected: Any, blocks: int, models: mbpo.Models | None
 ) -> tuple[Row, mbpo.Models]:
-    """One epoch, timed over its first blocks, with an evaluation whose episodes are full; and its models."""
+    """One epoch, timed over its first blocks, with what an evaluation of full episodes takes longer than the fit that
+    goes on beside it; and its models."""
     loop = batch.problem.settings.loop
     batch.limit = 1  # compiles what the loop calls
     state = mbpo.epoch(batch, full.advanced(batch, number, collected, models), number)
@@ -195,7 +196,8 @@ def epoch(
     infos, parts = batch.report()
     share = len(batch.steps(number)) / loop.epoch_length
     stages = {name: value / share for name, value in parts.items()}
-    stages["evaluation"] = evaluation_seconds(batch, state)
+    beside = stages["fit"] * loop.fit_every / loop.epoch_length if batch.host.apart else 0.0
+    stages["evaluation"] = max(evaluation_seconds(batch, state) - beside, 0.0)
     what = f"{batch.problem.settings.task}, {several(len(batch.rows))}, epoch {number + 1}"
     needed = work(batch, number, [info["epochs"] for info in infos["fit"]])
     return row("epoch", what, seconds / share + stages["evaluation"], needed, stages=stages), state.models
