@@ -36,9 +36,12 @@ for runs in (1, 2):
 lines["solved"] = next(train(problem(algo="sac", betas=(1.0,), targeting="solve"))).metrics
 batch = Batch(problem(runs=1, batch=256))
 state = batch(mbpo.INIT)
-minibatches = batch(mbpo.DRAW, 0, state.memory.real, state.imagined)
 operations = {}
-for stage, *arguments in ((mbpo.FIT, 0, 40, state.models, state.memory), (mbpo.IMPROVE, 0, state.agent, minibatches)):
+for stage, *arguments in (
+    (mbpo.FIT, 0, 40, state.models, state.memory),
+    (mbpo.IMPROVE, 0, state.agent, state.memory.real, state.imagined),
+):
+    stage, arguments = batch.fed(stage, tuple(arguments))
     program = batch.program(stage).lower(*batch._given(stage, arguments)).compile()
     operations[stage.name] = program.cost_analysis()["flops"]
 shapes = {}

@@ -5,8 +5,8 @@ import time
 from collections import defaultdict, deque
 from collections.abc import Callable, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor, wait
-from dataclasses import dataclass
-from functools import cached_property, partial
+from dataclasses import dataclass, replace
+from functools import cache, cached_property, partial
 from threading import Lock
 from typing import Any
 
@@ -49,6 +49,9 @@ class Stage:
     spread: Spread | None = None
     """What may lie over the cores that the runs leave idle: an ensemble's members, or the rows of the minibatches
     [U, B] in its last argument."""
+    source: "Stage | None" = None
+    """What makes the last of its two own arguments, out of those that are given in its place: in the same program
+    where both lie alike, since a GPU's host needs as long for a small program as for a large one."""
 
 
 class Batch:
@@ -87,6 +90,7 @@ class Batch:
 
     def __call__(self, stage: Stage, *arguments: Any) -> Any:
         """Launch a stage; its info is kept for the epoch's report."""
+        stage, arguments = self.fed(stage, arguments)
         if stage.wait:
             self.settle()
         start = time.perf_counter()
@@ -112,6 +116,7 @@ class Batch:
 
     def prepare(self, stage: Stage, *arguments: Any) -> None:
         """Begin to compile a stage for such arguments; its first call waits for the end."""
+        stage, arguments = self.fed(stage, arguments)
         program, shapes = self.program(stage), jax.tree.map(shape_of, self._given(stage, arguments))
 
         def compile_it() -> None:
@@ -120,6 +125,15 @@ class Batch:
             lowered.compile()
 
         self._compiling[stage] = self._helpers.submit(compile_it)
+
+    def fed(self, stage: Stage, arguments: tuple[Any, ...]) -> tuple[Stage, tuple[Any, ...]]:
+        """A stage without a source, and its arguments: its source is joined to it, or has made the last of them."""
+        if stage.source is None:
+            return stage, arguments
+        if self.meshes[stage.spread] == self.meshes[stage.source.spread]:
+            return joined(stage, stage.source), arguments
+        first, given = arguments[: stage.shared + 1], arguments[stage.shared + 1 :]
+        return replace(stage, source=None), (*first, self(stage.source, *first[:-1], *given))
 
     def _given(self, stage: Stage, arguments: Sequence[Any]) -> list[Any]:
         """A program's arguments, where it wants them."""
@@ -194,6 +208,19 @@ class Batch:
         self.infos.clear()
         self.seconds.clear()
         return infos, seconds
+
+
+@cache
+def joined(stage: Stage, source: Stage) -> Stage:
+    """A stage and its source as one."""
+
+    def function(problem: Problem, *arguments: Any) -> Any:
+        shared, (run, own, *given) = arguments[: stage.shared], arguments[stage.shared :]
+        made, _ = source.function(problem, *shared, run, *given)
+        return stage.function(problem, *shared, run, own, made)
+
+    function.__name__ = stage.function.__name__
+    return replace(stage, function=function, source=None, spread=source.spread)
 
 
 def over_runs(problem: Problem, stage: Stage, mesh: Mesh | None) -> Any:

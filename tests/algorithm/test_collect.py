@@ -60,7 +60,7 @@ def test_stored_densities_are_those_of_the_policy_that_acted():
         actor, observation = jax.tree.map(lambda x: x[0], agent.actor.value), batch.observations
         choice = batch(ACT, step, agent.actor.value, observation)
         expected.append(policy.log_density(actor, jnp.asarray(observation[0]), choice.action[0]))
-        agent = batch(sac.IMPROVE, step, agent, batch(sac.DRAW, step, memory.real))
+        agent = batch(sac.IMPROVE, step, agent, memory.real)
         memory = batch(STORE, memory, choice, batch.execute(choice)())
     stored = live(memory.real, 0).log_density
     np.testing.assert_allclose(stored[:40], uniform_log_density(1), rtol=1e-6)

@@ -10,7 +10,7 @@ from small import linear, problem
 from iadd_tr.agent import policy
 from iadd_tr.algorithm import collect, mbpo, sac
 from iadd_tr.evaluate import Evaluator
-from iadd_tr.experiment import Batch, Problem
+from iadd_tr.experiment import Batch, Problem, joined
 from iadd_tr.training import evaluate, train
 
 SOURCE = Path(mbpo.__file__).read_text()
@@ -84,7 +84,8 @@ def test_each_stage_compiles_once():
     state = mbpo.begin(batch)
     for number in range(4):
         state = mbpo.epoch(batch, state, number)
-    stages = [mbpo.INIT, mbpo.FIT, mbpo.IMAGINE, mbpo.DRAW, mbpo.IMPROVE, collect.EXPLORE, collect.ACT, collect.STORE]
+    improve = joined(mbpo.IMPROVE, mbpo.DRAW)
+    stages = [mbpo.INIT, mbpo.FIT, mbpo.IMAGINE, improve, collect.EXPLORE, collect.ACT, collect.STORE]
     expected = {**dict.fromkeys(stages, 1), collect.STORE: 2}  # the warm-up is stored in one go
     assert {stage: batch.program(stage)._cache_size() for stage in stages} == expected
     assert len(batch.programs) == len(stages)
@@ -93,7 +94,7 @@ def test_each_stage_compiles_once():
 def test_a_stage_compiled_ahead_is_not_compiled_again():
     batch = Batch(problem("probe:drift", "mbpo", runs=2, epochs=2))
     state = mbpo.begin(batch)
-    assert set(batch._compiling) == {mbpo.FIT, mbpo.IMPROVE, mbpo.IMAGINE, collect.ACT}
+    assert set(batch._compiling) == {mbpo.FIT, joined(mbpo.IMPROVE, mbpo.DRAW), mbpo.IMAGINE, collect.ACT}
     for work in batch._compiling.values():
         work.result()
     compiled = []
@@ -101,7 +102,7 @@ def test_a_stage_compiled_ahead_is_not_compiled_again():
         lambda event, _, **__: compiled.append(event) if "backend_compile" in event else None
     )
     batch(mbpo.FIT, 0, 40, state.models, state.memory)
-    batch(mbpo.IMPROVE, 0, state.agent, batch(mbpo.DRAW, 0, state.memory.real, state.imagined))
+    batch(mbpo.IMPROVE, 0, state.agent, state.memory.real, state.imagined)
     ahead = len(compiled)
     batch(collect.GROW, state.memory)
     jax.monitoring.clear_event_listeners()

@@ -11,7 +11,7 @@ from iadd_tr import replay, rollout
 from iadd_tr.agent import sac
 from iadd_tr.algorithm import collect
 from iadd_tr.algorithm.collect import ACT, STORE, Memory
-from iadd_tr.algorithm.sac import IMPROVE
+from iadd_tr.algorithm.sac import improve
 from iadd_tr.dynamics import ensemble, fit, zero
 from iadd_tr.dynamics.ensemble import Ensemble
 from iadd_tr.experiment import Batch, Problem, Stage
@@ -47,8 +47,7 @@ def epoch(batch: Batch, state: State, number: int) -> State:
             imagined = batch(IMAGINE, step, length, limit, agent.actor.value, models.main, memory.real, imagined)
         choice = batch(ACT, step, agent.actor.value, batch.observations)
         stepping = batch.execute(choice)
-        minibatches = batch(DRAW, step, memory.real, imagined)
-        agent = batch(IMPROVE, step, agent, minibatches)
+        agent = batch(IMPROVE, step, agent, memory.real, imagined)
         memory = batch(STORE, memory, choice, stepping())
     return State(agent, models, memory, imagined)
 
@@ -73,7 +72,7 @@ def prepare(batch: Batch, state: State) -> State:
     """Let the stages of an epoch be compiled side by side; the state is what they will be called with."""
     actor, real = state.agent.actor.value, state.memory.real
     batch.prepare(FIT, 0, 0, state.models, state.memory)
-    batch.prepare(IMPROVE, 0, state.agent, batch(DRAW, 0, real, state.imagined))
+    batch.prepare(IMPROVE, 0, state.agent, real, state.imagined)
     batch.prepare(IMAGINE, 0, 0, 0, actor, state.models.main, real, state.imagined)
     batch.prepare(ACT, 0, actor, batch.observations)
     return state
@@ -157,4 +156,5 @@ INIT = Stage("init", init)
 FIT = Stage("fit", fit_models, shared=2, spread="members")
 IMAGINE = Stage("rollout", imagine, shared=3, donate=(3,))
 DRAW = Stage("update", draw, shared=1, wait=False)
+IMPROVE = Stage("update", improve, shared=1, donate=(0,), wait=False, spread="rows", source=DRAW)
 reflexes = collect.reflexes

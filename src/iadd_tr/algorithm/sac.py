@@ -24,8 +24,7 @@ def epoch(batch: Batch, state: State, number: int) -> State:
     for step in batch.steps(number):
         choice = batch(ACT, step, agent.actor.value, batch.observations)
         stepping = batch.execute(choice)
-        minibatches = batch(DRAW, step, memory.real)
-        agent = batch(IMPROVE, step, agent, minibatches)
+        agent = batch(IMPROVE, step, agent, memory.real)
         memory = batch(STORE, memory, choice, stepping())
     return State(agent, memory)
 
@@ -61,5 +60,5 @@ def improve(
 
 INIT = Stage("init", init)
 DRAW = Stage("update", draw, shared=1, wait=False)
-IMPROVE = Stage("update", improve, shared=1, donate=(0,), wait=False, spread="rows")
+IMPROVE = Stage("update", improve, shared=1, donate=(0,), wait=False, spread="rows", source=DRAW)
 go_on, look_ahead, reflexes = collect.go_on, collect.look_ahead, collect.reflexes

@@ -49,7 +49,7 @@ def improving(runs: int, beta: float, collected: full.Rows) -> tuple[Batch, Call
 
     def improve() -> Any:
         nonlocal agent
-        agent = batch(mbpo.IMPROVE, 0, agent, batch(mbpo.DRAW, 0, state.memory.real, imagined))
+        agent = batch(mbpo.IMPROVE, 0, agent, state.memory.real, imagined)
         return agent
 
     return batch, improve
