@@ -5,7 +5,7 @@ from typing import Any
 import numpy as np
 
 import iadd_tr
-from iadd_tr.experiment import Problem
+from iadd_tr.stage import Problem
 from iadd_tr.tasks.envs import Reflex
 
 

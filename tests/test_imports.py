@@ -8,7 +8,7 @@ LAYERS = [
     ["types", "settings"],
     ["adam", "devices", "loops", "runs", "nets", "gaussian", "normaliser", "replay"],
     ["tasks", "dynamics", "agent"],
-    ["rollout", "evaluate"],
+    ["rollout", "evaluate", "stage"],
     ["experiment"],
     ["algorithm"],
     ["training"],

@@ -6,9 +6,10 @@ from typing import Any
 import numpy as np
 from clock import Clock, Finished, begin
 
-from iadd_tr.experiment import Batch, Problem
+from iadd_tr.experiment import Batch
 from iadd_tr.settings import Settings, override, rollouts_per_fit
 from iadd_tr.shell import config, machine
+from iadd_tr.stage import Problem
 from iadd_tr.tasks import presets
 from iadd_tr.tasks.task import resolve
 from iadd_tr.training import algorithm_of

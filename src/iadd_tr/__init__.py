@@ -2,8 +2,8 @@
 
 from typing import Any
 
-from iadd_tr.experiment import Problem
 from iadd_tr.settings import Algorithm, Settings, override
+from iadd_tr.stage import Problem
 from iadd_tr.tasks.endings import register_ending
 from iadd_tr.tasks.presets import settings as preset
 from iadd_tr.tasks.task import resolve

@@ -5,8 +5,8 @@ import time
 from collections import defaultdict, deque
 from collections.abc import Callable, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor, wait
-from dataclasses import dataclass, replace
-from functools import cache, cached_property, partial
+from dataclasses import replace
+from functools import cached_property, partial
 from threading import Lock
 from typing import Any
 
@@ -14,44 +14,14 @@ import jax
 import numpy as np
 from jax.sharding import Mesh, PartitionSpec
 
-from iadd_tr.devices import OF_RUNS, RUNS, SHARES, Spread, make_meshes, move, placed, specs
+from iadd_tr.devices import OF_RUNS, RUNS, SHARES, make_meshes, move, placed, specs
 from iadd_tr.runs import rows, traced
-from iadd_tr.settings import Settings
+from iadd_tr.stage import Problem, Stage, joined
 from iadd_tr.tasks.host import Host, Place
-from iadd_tr.tasks.task import Task
 from iadd_tr.types import Step
 
 CONCURRENT = {"xla_gpu_command_buffer_scheduling_mode": "CONCURRENT"}  # kernels that do not wait for each other overlap
 SAMPLED = 10  # reports of stages that run at every step are kept from every tenth
-
-
-@dataclass(frozen=True)
-class Problem:
-    """What every stage may read and nothing changes: the task and the settings."""
-
-    task: Task
-    settings: Settings
-
-
-@dataclass(frozen=True)
-class Stage:
-    """A function f(problem, *shared, run, *own) -> (output, info) written for one run, and how to launch it."""
-
-    name: str
-    """Under which its seconds are counted."""
-    function: Callable
-    shared: int = 0
-    """How many leading arguments are the same for all runs."""
-    donate: tuple[int, ...] = ()
-    """Which of its own arguments the output replaces."""
-    wait: bool = True
-    """Whether the host waits for it."""
-    spread: Spread | None = None
-    """What may lie over the cores that the runs leave idle: an ensemble's members, or the rows of the minibatches
-    [U, B] in its last argument."""
-    source: "Stage | None" = None
-    """What makes the last of its two own arguments, out of those that are given in its place: in the same program
-    where both lie alike, since a GPU's host needs as long for a small program as for a large one."""
 
 
 class Batch:
@@ -208,19 +178,6 @@ class Batch:
         self.infos.clear()
         self.seconds.clear()
         return infos, seconds
-
-
-@cache
-def joined(stage: Stage, source: Stage) -> Stage:
-    """A stage and its source as one."""
-
-    def function(problem: Problem, *arguments: Any) -> Any:
-        shared, (run, own, *given) = arguments[: stage.shared], arguments[stage.shared :]
-        made, _ = source.function(problem, *shared, run, *given)
-        return stage.function(problem, *shared, run, own, made)
-
-    function.__name__ = stage.function.__name__
-    return replace(stage, function=function, source=None, spread=source.spread)
 
 
 def over_runs(problem: Problem, stage: Stage, mesh: Mesh | None) -> Any:

@@ -9,8 +9,9 @@ import numpy as np
 
 from iadd_tr.algorithm import mbpo, ppo, sac, slbo
 from iadd_tr.evaluate import Evaluator
-from iadd_tr.experiment import Batch, Problem
+from iadd_tr.experiment import Batch
 from iadd_tr.settings import Settings, rollout_length
+from iadd_tr.stage import Problem
 from iadd_tr.tasks.crowd import Played
 from iadd_tr.tasks.host import Place
 

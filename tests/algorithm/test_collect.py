@@ -13,8 +13,9 @@ from iadd_tr.agent import policy
 from iadd_tr.algorithm import sac
 from iadd_tr.algorithm.collect import ACT, EXPLORE, STORE
 from iadd_tr.evaluate import Evaluator
-from iadd_tr.experiment import Batch, Problem
+from iadd_tr.experiment import Batch
 from iadd_tr.gaussian import uniform_log_density
+from iadd_tr.stage import Problem
 from iadd_tr.tasks.host import Host
 from iadd_tr.tasks.task import TaskError
 from iadd_tr.training import train

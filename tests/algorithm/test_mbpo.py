@@ -10,7 +10,8 @@ from small import linear, problem
 from iadd_tr.agent import policy
 from iadd_tr.algorithm import collect, mbpo, sac
 from iadd_tr.evaluate import Evaluator
-from iadd_tr.experiment import Batch, Problem, joined
+from iadd_tr.experiment import Batch
+from iadd_tr.stage import Problem, joined
 from iadd_tr.training import evaluate, train
 
 SOURCE = Path(mbpo.__file__).read_text()

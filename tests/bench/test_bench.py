@@ -10,10 +10,11 @@ from iadd_tr.agent import policy, sac
 from iadd_tr.algorithm import mbpo
 from iadd_tr.bench import floors, full, parts
 from iadd_tr.dynamics import ensemble, fit
-from iadd_tr.experiment import Batch, Problem
+from iadd_tr.experiment import Batch
 from iadd_tr.settings import Agent, Loop, Model, imagined_limit
 from iadd_tr.shell import bench
 from iadd_tr.shell.errors import UserError
+from iadd_tr.stage import Problem
 from iadd_tr.tasks import presets
 from iadd_tr.tasks.host import Host
 from iadd_tr.tasks.task import resolve

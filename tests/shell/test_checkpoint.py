@@ -12,10 +12,11 @@ from safetensors.numpy import load_file, save_file
 from small import problem
 
 from iadd_tr import replay
-from iadd_tr.experiment import Batch, Problem
+from iadd_tr.experiment import Batch
 from iadd_tr.shell import checkpoint, config
 from iadd_tr.shell.errors import UserError
 from iadd_tr.shell.run import restore
+from iadd_tr.stage import Problem
 from iadd_tr.training import Start, algorithm_of
 from iadd_tr.types import Transition
 

@@ -10,8 +10,8 @@ from jax.flatten_util import ravel_pytree
 
 from iadd_tr import training
 from iadd_tr.agent import critic, policy, sac
-from iadd_tr.experiment import Problem
 from iadd_tr.settings import override
+from iadd_tr.stage import Problem
 from iadd_tr.study import frozen as freezing
 from iadd_tr.study import gradient, paired, variants
 from iadd_tr.study.paired import Variant

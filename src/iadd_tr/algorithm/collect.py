@@ -10,10 +10,11 @@ from jaxtyping import Array, Bool, Float, Int
 
 from iadd_tr import evaluate, replay
 from iadd_tr.agent import policy
-from iadd_tr.experiment import Batch, Problem, Stage
+from iadd_tr.experiment import Batch
 from iadd_tr.gaussian import uniform_log_density
 from iadd_tr.nets import MLP
 from iadd_tr.replay import Replay
+from iadd_tr.stage import Problem, Stage
 from iadd_tr.tasks.envs import Reflex
 from iadd_tr.types import PRNGKey, Run, Step, Transition
 

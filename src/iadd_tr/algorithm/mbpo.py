@@ -14,10 +14,11 @@ from iadd_tr.algorithm.collect import ACT, STORE, Memory
 from iadd_tr.algorithm.sac import improve
 from iadd_tr.dynamics import ensemble, fit, zero
 from iadd_tr.dynamics.ensemble import Ensemble
-from iadd_tr.experiment import Batch, Problem, Stage
+from iadd_tr.experiment import Batch
 from iadd_tr.nets import MLP
 from iadd_tr.replay import Replay
 from iadd_tr.settings import imagined_limit, rollout_length, rollouts_per_fit
+from iadd_tr.stage import Problem, Stage
 from iadd_tr.types import PRNGKey, Run
 
 

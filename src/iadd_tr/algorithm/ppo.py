@@ -11,8 +11,9 @@ from iadd_tr import evaluate, normaliser
 from iadd_tr.agent import gaussian_policy, ppo
 from iadd_tr.agent.ppo import Trajectory
 from iadd_tr.algorithm import collect
-from iadd_tr.experiment import Batch, Problem, Stage
+from iadd_tr.experiment import Batch
 from iadd_tr.normaliser import Moments
+from iadd_tr.stage import Problem, Stage
 from iadd_tr.tasks.envs import Reflex
 from iadd_tr.types import Run, Step
 

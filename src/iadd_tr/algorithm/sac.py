@@ -8,8 +8,9 @@ from iadd_tr import replay
 from iadd_tr.agent import sac
 from iadd_tr.algorithm import collect
 from iadd_tr.algorithm.collect import ACT, STORE, Memory
-from iadd_tr.experiment import Batch, Problem, Stage
+from iadd_tr.experiment import Batch
 from iadd_tr.replay import Replay
+from iadd_tr.stage import Problem, Stage
 from iadd_tr.types import Run
 
 

@@ -13,10 +13,11 @@ from iadd_tr.agent.ppo import Trajectory
 from iadd_tr.algorithm import collect
 from iadd_tr.dynamics import difference
 from iadd_tr.dynamics.difference import Model
-from iadd_tr.experiment import Batch, Problem, Stage
+from iadd_tr.experiment import Batch
 from iadd_tr.nets import MLP, orthogonal
 from iadd_tr.normaliser import Moments
 from iadd_tr.replay import Replay
+from iadd_tr.stage import Problem, Stage
 from iadd_tr.tasks.envs import Reflex
 from iadd_tr.types import PRNGKey, Run, Step, Transition
 

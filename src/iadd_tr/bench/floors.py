@@ -11,7 +11,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from iadd_tr.dynamics import ensemble
-from iadd_tr.experiment import Problem
+from iadd_tr.stage import Problem
 
 FLOAT = 4
 SERIES = 3

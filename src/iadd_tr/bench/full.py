@@ -11,10 +11,11 @@ import numpy as np
 
 from iadd_tr import replay
 from iadd_tr.algorithm import mbpo
-from iadd_tr.experiment import Batch, Problem
+from iadd_tr.experiment import Batch
 from iadd_tr.gaussian import uniform_log_density
 from iadd_tr.replay import Replay
 from iadd_tr.settings import Algorithm, Settings, imagined_limit, override, rollout_length
+from iadd_tr.stage import Problem
 from iadd_tr.tasks import presets
 from iadd_tr.tasks.host import Host
 from iadd_tr.tasks.task import resolve

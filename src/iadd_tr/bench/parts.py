@@ -15,8 +15,9 @@ from iadd_tr.bench.floors import Work, median_seconds
 from iadd_tr.dynamics import fit
 from iadd_tr.dynamics.split import holdout_count
 from iadd_tr.evaluate import Evaluator
-from iadd_tr.experiment import Batch, Problem, Stage
+from iadd_tr.experiment import Batch
 from iadd_tr.settings import Algorithm, imagined_limit, rollout_length, rollouts_per_fit
+from iadd_tr.stage import Problem, Stage
 from iadd_tr.types import Run
 
 Row = dict[str, Any]

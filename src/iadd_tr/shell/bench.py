@@ -150,8 +150,8 @@ def starts(runs: int) -> list[dict[str, Any]]:
 
 def first_step(runs: int, cache: str) -> float:
     """When the first epoch of Hopper is under way: its first step is taken after a fit that is cut short."""
-    from iadd_tr.experiment import Problem
     from iadd_tr.shell import machine
+    from iadd_tr.stage import Problem
     from iadd_tr.tasks import presets
     from iadd_tr.tasks.task import resolve
     from iadd_tr.training import train

@@ -15,11 +15,11 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from iadd_tr.experiment import Problem
 from iadd_tr.runs import rows, traced
 from iadd_tr.shell import checkpoint, config, keep
 from iadd_tr.shell.errors import require
 from iadd_tr.shell.run import restore
+from iadd_tr.stage import Problem
 from iadd_tr.study import counterfactual as study
 from iadd_tr.study.accuracy import Paths
 from iadd_tr.study.counterfactual import Snapshot

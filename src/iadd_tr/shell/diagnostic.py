@@ -9,12 +9,12 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 
-from iadd_tr.experiment import Problem
 from iadd_tr.settings import Settings
 from iadd_tr.shell import keep
 from iadd_tr.shell import run as runs
 from iadd_tr.shell.errors import UserError, require
 from iadd_tr.shell.output import progress
+from iadd_tr.stage import Problem
 from iadd_tr.study import frozen as freezing
 from iadd_tr.study import gradient
 from iadd_tr.study.frozen import Frozen, Pairs

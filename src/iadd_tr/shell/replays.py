@@ -10,11 +10,11 @@ import gymnasium as gym
 import numpy as np
 
 from iadd_tr.evaluate import Evaluator
-from iadd_tr.experiment import Problem
 from iadd_tr.runs import rows
 from iadd_tr.shell import config
 from iadd_tr.shell.errors import UserError
 from iadd_tr.shell.run import restore
+from iadd_tr.stage import Problem
 from iadd_tr.tasks.envs import episode_seed, walk
 from iadd_tr.tasks.host import EVALUATION
 from iadd_tr.tasks.task import Task, resolve

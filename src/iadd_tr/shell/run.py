@@ -5,13 +5,14 @@ from pathlib import Path
 
 import jax
 
-from iadd_tr.experiment import Problem, over_runs
+from iadd_tr.experiment import over_runs
 from iadd_tr.runs import rows, traced
 from iadd_tr.settings import Settings
 from iadd_tr.shell import checkpoint, config
 from iadd_tr.shell.errors import UserError
 from iadd_tr.shell.progress import Progress
 from iadd_tr.shell.runlog import RunLog, read_metrics, update_config, write_config
+from iadd_tr.stage import Problem
 from iadd_tr.tasks.task import resolve
 from iadd_tr.training import Start, algorithm_of, train
 

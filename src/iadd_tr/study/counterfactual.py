@@ -14,11 +14,11 @@ from iadd_tr.algorithm import mbpo
 from iadd_tr.algorithm.collect import Memory
 from iadd_tr.dynamics import fit
 from iadd_tr.dynamics.ensemble import Ensemble
-from iadd_tr.experiment import Problem
 from iadd_tr.nets import MLP
 from iadd_tr.replay import Replay
 from iadd_tr.runs import rows
 from iadd_tr.settings import override
+from iadd_tr.stage import Problem
 from iadd_tr.study import accuracy, interventions
 from iadd_tr.study.accuracy import HORIZONS, Paths, Score
 from iadd_tr.study.designs import Design, Study, parameter_count, sized

@@ -17,9 +17,10 @@ from iadd_tr.algorithm.collect import Memory
 from iadd_tr.algorithm.mbpo import FIT, Models
 from iadd_tr.dynamics.ensemble import Ensemble
 from iadd_tr.dynamics.member import Prediction
-from iadd_tr.experiment import Batch, Problem, Stage
+from iadd_tr.experiment import Batch
 from iadd_tr.replay import Replay
 from iadd_tr.settings import Model
+from iadd_tr.stage import Problem, Stage
 from iadd_tr.study import accuracy
 from iadd_tr.study.accuracy import Score, Unit
 from iadd_tr.study.designs import Design, sized
