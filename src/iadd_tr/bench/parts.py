@@ -77,7 +77,7 @@ def fit_main(problem: Problem, step: Any, collected: Any, run: Run, models: mbpo
     return mbpo.Models(ensemble, models.zero), info
 
 
-FIT_MAIN = Stage("fit", fit_main, shared=2, donate=(0,), spread="members")
+FIT_MAIN = Stage("fit", fit_main, shared=2, spread="members")
 
 
 def timed_fit(batch: Batch, stage: Stage, rows: int, models: mbpo.Models, memory: Any) -> tuple[Any, float, Any]:
