@@ -10,8 +10,8 @@ from jaxtyping import Array, Bool, Float, Int
 
 from iadd_tr import adam, devices, replay
 from iadd_tr.dynamics import ensemble as ensembles
-from iadd_tr.dynamics import folded
 from iadd_tr.dynamics.ensemble import Ensemble, Parameters
+from iadd_tr.dynamics.folded import fold_members
 from iadd_tr.dynamics.member import Prediction, Scale, decay_loss
 from iadd_tr.dynamics.split import Split, bootstrap, holdout_count, shuffle_live, split_rows
 from iadd_tr.gaussian import gaussian_nll
@@ -101,11 +101,6 @@ def going(progress: Progress, model: Model) -> Bool[Array, ""]:
     return (progress.stale <= model.patience) & (progress.epoch < model.fit_epochs)
 
 
-def as_it_is(parameters: Parameters, optimiser: optax.OptState) -> Trained:
-    """What a fit in single precision trains."""
-    return parameters, optimiser
-
-
 def epoch(progress: Progress, data: Data, batch: int, noise_width: int, learn_ending: bool) -> Progress:
     """All training rows once in minibatches; members that improve on the holdout by a hundredth are kept."""
     order_key, batch_key = jax.random.split(jax.random.fold_in(data.key, progress.epoch))
@@ -117,9 +112,7 @@ def epoch(progress: Progress, data: Data, batch: int, noise_width: int, learn_en
         rows = minibatch(row_key, data.rows, data.boot[:, position], data.extra)
         return gradient_step(noise_key, *carry, data.scale, rows, data.rate, noise_width, learn_ending)
 
-    start = folded.fold_members if devices.fits_in_bfloat16() else as_it_is
-    end = folded.unfold_members if devices.fits_in_bfloat16() else as_it_is
-    parameters, optimiser = end(*in_chunks(data.steps, step, start(progress.parameters, progress.optimiser)))
+    parameters, optimiser = in_chunks(data.steps, step, (progress.parameters, progress.optimiser))
     error = holdout_error(parameters, data.scale, data.rows, data.split, data.pace, noise_width)
     improved = error < 0.99 * progress.best_error
     return Progress(
@@ -169,9 +162,6 @@ def gradient_step(
 ) -> Trained:
     """One step of Adam on all members."""
     noise = jax.random.normal(key, (*rows.reward.shape, noise_width))
-    if devices.fits_in_bfloat16():
-        errors = partial(error_loss, scale=scale, rows=rows, noise=noise, learn_ending=learn_ending)
-        return folded.descend(errors, parameters, optimiser, rate)
     gradient = jax.grad(loss)(parameters, scale, rows, noise, learn_ending)
     return adam.descend(parameters, optimiser, gradient, rate)
 
@@ -183,25 +173,15 @@ def loss(
     noise: Float[Array, "M B L"],
     learn_ending: bool,
 ) -> Float[Array, ""]:
-    """What the errors cost, and the members' weight decay."""
-    decay = jnp.sum(jax.vmap(decay_loss)(parameters.members))
-    return error_loss(parameters, scale, rows, noise, learn_ending) + decay
-
-
-def error_loss(
-    parameters: Parameters,
-    scale: Scale,
-    rows: Transition,
-    noise: Float[Array, "M B L"],
-    learn_ending: bool,
-) -> Float[Array, ""]:
-    """Sum over members of the Gaussian loss, the bounds' pull and, if asked, the end's."""
-    prediction = ensembles.predict_members(parameters, scale, rows.observation, rows.action, noise)
+    """Sum over members of the Gaussian loss, their weight decay, the bounds' pull and, if asked, the end's."""
+    quick = fold_members(parameters) if devices.fits_in_bfloat16() else parameters
+    prediction = ensembles.predict_members(quick, scale, rows.observation, rows.action, noise)
     members = rows.reward.shape[0]
     likelihood = members * gaussian_nll(prediction.mean, prediction.log_variance, target(rows))
     bounds = BOUND_WEIGHT * (jnp.sum(parameters.upper) - jnp.sum(parameters.lower))
+    decay = jnp.sum(jax.vmap(decay_loss)(parameters.members))
     end = members * end_loss(prediction, rows) if learn_ending else 0.0
-    return likelihood + bounds + end
+    return likelihood + bounds + decay + end
 
 
 def target(rows: Transition) -> Float[Array, "*B D"]:

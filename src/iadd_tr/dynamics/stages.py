@@ -46,8 +46,7 @@ class Stages(eqx.Module):
     ) -> tuple[Float[Array, "B O"], Float[Array, "B L"]]:
         """The post-intervention state of Eq. 6: observable block in the state's own units, and latent block."""
         size = observation.shape[-1]
-        actions = [action, self._reference(action)] if self.form == "smooth" else [action]
-        output, *still = self._first(scale, observation, *actions)
+        output = self._first(scale, observation, action)
         effect = output[..., :size] * scale.observation_std[None]
         match self.form:
             case "direct":
@@ -55,7 +54,8 @@ class Stages(eqx.Module):
             case "residual":
                 moved = observation + effect
             case "smooth":
-                moved = observation + effect - still[0][..., :size] * scale.observation_std[None]
+                still = self._first(scale, observation, self._reference(action))
+                moved = observation + effect - still[..., :size] * scale.observation_std[None]
         observable = jnp.where(self.anchored(action)[..., None], observation, moved)
         return observable, self._latent(output[..., size:], noise)
 
@@ -69,7 +69,7 @@ class Stages(eqx.Module):
         self, scale: Scale, observation: Float[Array, "B O"], action: Float[Array, "B A"]
     ) -> tuple[Float[Array, "B L"], Float[Array, "B L"]]:
         """Mean and log-deviation of the Gaussian latent block given the context."""
-        return split_latent(self._first(scale, observation, action)[0][..., observation.shape[-1] :])
+        return split_latent(self._first(scale, observation, action)[..., observation.shape[-1] :])
 
     def anchored(self, action: Float[Array, "B A"]) -> Bool[Array, " B"]:
         """Which rows carry exactly the reference action."""
@@ -82,12 +82,10 @@ class Stages(eqx.Module):
         return jax.lax.stop_gradient(jnp.broadcast_to(self.reference, action.shape))
 
     def _first(
-        self, scale: Scale, observation: Float[Array, "B O"], *actions: Float[Array, "B A"]
-    ) -> list[Float[Array, "B N"]]:
-        """The first stage's output for each of several actions in the same states, by one pass over all of them."""
-        state = scale.observation(observation)
-        inputs = [jnp.concatenate([state, scale.action(action)], axis=-1) for action in actions]
-        return jnp.split(self.intervention(jnp.concatenate(inputs)), len(actions))
+        self, scale: Scale, observation: Float[Array, "B O"], action: Float[Array, "B A"]
+    ) -> Float[Array, "B N"]:
+        inputs = jnp.concatenate([scale.observation(observation), scale.action(action)], axis=-1)
+        return self.intervention(inputs)
 
     def _latent(self, output: Float[Array, "B N"], noise: Float[Array, "B _"]) -> Float[Array, "B L"]:
         if not self.gaussian:
