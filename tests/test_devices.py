@@ -110,18 +110,22 @@ def test_runs_of_two_seeds_differ(by_devices):
 
 
 @pytest.mark.parametrize(
-    ("backend", "capability", "expected"),
+    ("backend", "capability", "expected", "warpgroups"),
     [
-        ("cpu", None, False),
-        ("gpu", "7.5", False),
-        ("gpu", "8.0", True),
-        ("gpu", "12.0", True),
-        ("gpu", "gfx942", False),
+        ("cpu", None, False, False),
+        ("gpu", "7.5", False, False),
+        ("gpu", "8.0", True, False),
+        ("gpu", "9.0", True, True),
+        ("gpu", "12.0", True, False),
+        ("gpu", "gfx942", False, False),
     ],
 )
-def test_half_precision_is_for_gpus_that_have_products_of_it(monkeypatch, backend, capability, expected):
+def test_half_precision_and_kernels_are_for_gpus_that_have_such_products(
+    monkeypatch, backend, capability, expected, warpgroups
+):
     monkeypatch.setattr(jax, "default_backend", lambda: backend)
     monkeypatch.setattr(jax, "devices", lambda: [SimpleNamespace(compute_capability=capability)])
+    assert devices.multiplies_by_warpgroups() == warpgroups
     assert devices.fits_in_bfloat16() == expected
     with jax.default_matmul_precision("highest"):
         assert not devices.fits_in_bfloat16()

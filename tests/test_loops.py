@@ -68,6 +68,6 @@ def test_in_chunks_every_index_comes_once_and_in_order(count):
         seen, at = carry
         return seen.at[at].set(i), at + 1
 
-    seen, at = jax.jit(lambda n: in_chunks(n, note, (jnp.full(40, -1), jnp.array(0))))(jnp.array(count))
+    seen, at = jax.jit(lambda n: in_chunks(n, lambda i: i, note, (jnp.full(40, -1), jnp.array(0))))(jnp.array(count))
     assert int(at) == count
     np.testing.assert_array_equal(seen, [*range(count), *[-1] * (40 - count)])

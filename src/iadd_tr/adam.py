@@ -24,6 +24,23 @@ def descend(
     return jax.tree.map(lambda p, d: p - rate * d, value, direction), moments
 
 
+def descend_in_turn(
+    value: Trained, moments: Any, gradient: Trained, rate: Float[Array, ""], like: Trained
+) -> tuple[Trained, optax.OptState, Trained]:
+    """The same step array by array, last ones first, as their gradients come, and the value again, rounded as `like`
+    is. XLA would join the steps of all arrays of one shape, which then wait for the last gradient."""
+    state: Any
+    given = (jax.tree.leaves(tree) for tree in (value, moments.mu, moments.nu, gradient, like))
+    made = []
+    for number, mean, square, slope, copy in reversed(list(zip(*given, strict=True))):
+        moved, state = descend(number, moments._replace(mu=mean, nu=square), slope, rate)
+        new, rate = jax.lax.optimization_barrier(((moved, state.mu, state.nu, moved.astype(copy.dtype)), rate))
+        made.append(new)
+    structure = jax.tree.structure(value)
+    moved, mean, square, copy = (jax.tree.unflatten(structure, leaves) for leaves in zip(*reversed(made), strict=True))
+    return moved, moments._replace(count=optax.safe_increment(moments.count), mu=mean, nu=square), copy
+
+
 def clip_norm(gradient: Trained, limit: float) -> Trained:
     """The gradient, shortened to a norm of `limit` where it is longer."""
     factor = jnp.minimum(1.0, limit / (optax.tree.norm(gradient) + 1e-6))

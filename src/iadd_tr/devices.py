@@ -12,7 +12,7 @@ RUNS, SHARES = "runs", "shares"  # a mesh's two axes
 OF_RUNS = PartitionSpec(RUNS)  # [R, ...], each run on all devices that share its work
 OF_ROWS = PartitionSpec(RUNS, None, SHARES)  # [R, U, B, ...], each device with its share of the rows
 ROW_SHARES = (1, 2)  # shares of a minibatch: beyond two nobody has measured what the meetings cost
-BFLOAT16_GPU = 8.0  # compute capability
+BFLOAT16_GPU, HOPPER_GPU = 8.0, 9.0  # compute capabilities
 LARGE = 10_000  # numbers in an array that travels alone
 Shared = TypeVar("Shared")
 Spread = Literal["members", "rows"]
@@ -46,8 +46,18 @@ def fits_in_bfloat16() -> bool:
     """Whether an NVIDIA GPU computes that multiplies bfloat16 as it is, and nobody has asked JAX for a precision; other
     GPUs, whose capability is no number, have not been measured."""
     asked = jax.config.jax_default_matmul_precision is not None  # pyright: ignore[reportAttributeAccessIssue]
-    capability = jax.devices()[0].compute_capability if jax.default_backend() == "gpu" else ""
-    return not asked and capability.replace(".", "", 1).isdigit() and float(capability) >= BFLOAT16_GPU
+    return not asked and capability() >= BFLOAT16_GPU
+
+
+def multiplies_by_warpgroups() -> bool:
+    """Whether an NVIDIA GPU computes that has the products by which kernels of ours go through a perceptron."""
+    return capability() == HOPPER_GPU
+
+
+def capability() -> float:
+    """What an NVIDIA GPU calls its generation; nothing for all else that computes."""
+    found = jax.devices()[0].compute_capability if jax.default_backend() == "gpu" else ""
+    return float(found) if found.replace(".", "", 1).isdigit() else 0.0
 
 
 def placed(mesh: Mesh | None, spec: PartitionSpec = OF_RUNS) -> Sharding:

@@ -8,7 +8,7 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Bool, Int
 
-Carry = TypeVar("Carry")
+Carry, Drawn = TypeVar("Carry"), TypeVar("Drawn")
 SHRINK = 3  # a batch goes on with a third of its rows once no more are going, down to one
 CHUNK = 16  # steps that a device takes without being asked how many are left
 
@@ -59,18 +59,29 @@ def _advance(going: Any, body: Any, carry: Any, constants: Any, axes: Any, size:
     return jax.tree.map(lambda whole, new: whole.at[chosen].set(new), carry, part)
 
 
-def in_chunks(count: Int[Array, ""], body: Callable[[Int[Array, ""], Carry], Carry], carry: Carry) -> Carry:
-    """fori_loop(0, count, body), whose length a GPU's host would ask for after every iteration: a chunk's is known.
+def in_chunks(
+    count: Int[Array, ""],
+    draw: Callable[[Int[Array, ""]], Drawn],
+    step: Callable[[Drawn, Carry], Carry],
+    carry: Carry,
+) -> Carry:
+    """step(draw(i), carry) for every i below `count`, whose length a GPU's host would ask for after every iteration: a
+    chunk's is known, and what its steps read is drawn at once.
 
     Inside a chunk two steps make an iteration: what one leaves the next reads where it lies.
     """
 
-    def pair(i: Int[Array, ""], carry: Carry) -> Carry:
-        return body(i + 1, body(i, carry))
+    def drawn(number: Int[Array, ""]) -> Drawn:
+        return jax.vmap(draw)(number * CHUNK + jnp.arange(CHUNK))
 
-    def chunk(number: Int[Array, ""], carry: Carry) -> Carry:
-        return jax.lax.fori_loop(0, CHUNK // 2, lambda i, c: pair(number * CHUNK + 2 * i, c), carry)
+    def taken(i: Int[Array, ""], chunk: Drawn, carry: Carry) -> Carry:
+        return step(jax.tree.map(lambda x: x[i], chunk), carry)
 
-    whole = count // CHUNK
-    carry = jax.lax.fori_loop(0, whole, chunk, carry)
-    return jax.lax.fori_loop(whole * CHUNK, count, body, carry)
+    def whole(number: Int[Array, ""], carry: Carry) -> Carry:
+        chunk = drawn(number)
+        return jax.lax.fori_loop(0, CHUNK // 2, lambda i, c: taken(2 * i + 1, chunk, taken(2 * i, chunk, c)), carry)
+
+    chunks = count // CHUNK
+    carry = jax.lax.fori_loop(0, chunks, whole, carry)
+    rest = drawn(chunks)
+    return jax.lax.fori_loop(0, count % CHUNK, lambda i, c: taken(i, rest, c), carry)

@@ -2,7 +2,7 @@
 
 from collections.abc import Callable, Sequence
 from itertools import accumulate, pairwise
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, Protocol, runtime_checkable
 
 import equinox as eqx
 import jax
@@ -38,6 +38,14 @@ class Linear(eqx.Module):
 
     def __call__(self, x: Float[Array, "*B I"]) -> Float[Array, "*B J"]:
         return jnp.dot(x, self.weight) + jnp.broadcast_to(self.bias, (*x.shape[:-1], self.bias.size))
+
+
+@runtime_checkable
+class Layered(Protocol):
+    """A network of layers that follow each other, however it holds their weights."""
+
+    @property
+    def layers(self) -> tuple[Linear, ...]: ...
 
 
 class MLP(eqx.Module):

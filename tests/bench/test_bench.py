@@ -67,7 +67,8 @@ def test_a_gradient_step_and_an_imagined_row_are_counted_product_by_product(algo
     rows = jax.tree.map(lambda x: jnp.zeros((model.members, model.fit_batch, *x.shape[1:])), state.imagined.rows)
 
     def step(main):
-        return fit.gradient_step(jax.random.key(0), main.parameters, main.optimiser, main.scale, rows, rate, 0, False)
+        trained = fit.prepare(main.parameters, main.optimiser)
+        return fit.gradient_step(jax.random.key(0), trained, main.scale, fit.examples(rows), rate, 0, False)
 
     program = jax.make_jaxpr(step)(main)
     assert floors.gradient_step(setting).operations == products(program.jaxpr)

@@ -11,18 +11,18 @@ from jaxtyping import Array, Bool, Float, Int
 from iadd_tr import adam, devices, replay
 from iadd_tr.dynamics import ensemble as ensembles
 from iadd_tr.dynamics.ensemble import Ensemble, Parameters
-from iadd_tr.dynamics.folded import fold_members
+from iadd_tr.dynamics.folded import Folded, each, fold, halve, unfold
 from iadd_tr.dynamics.member import Prediction, Scale, decay_loss
 from iadd_tr.dynamics.split import Split, bootstrap, holdout_count, shuffle_live, split_rows
 from iadd_tr.gaussian import gaussian_nll
 from iadd_tr.loops import in_chunks, while_going
+from iadd_tr.nets import MLP
 from iadd_tr.replay import Replay
 from iadd_tr.settings import Model
 from iadd_tr.types import PRNGKey, Transition
 
 HOLDOUT_CHUNK = 1000
 BOUND_WEIGHT = 0.01
-Trained = tuple[Parameters, optax.OptState]
 
 
 class Info(eqx.Module):
@@ -51,6 +51,23 @@ class Data(eqx.Module):
     steps: Int[Array, ""]
     pace: Int[Array, ""]
     extra: Extra | None
+
+
+class Examples(eqx.Module):
+    """Rows of a minibatch, and what the members should answer to them."""
+
+    observation: Float[Array, "M B O"]
+    action: Float[Array, "M B A"]
+    target: Float[Array, "M B D"]
+    discount: Float[Array, "M B"]
+
+
+class Trained(eqx.Module):
+    """What a gradient step changes; on a GPU layers read a copy rounded to bfloat16."""
+
+    parameters: Parameters
+    optimiser: optax.OptState
+    rounded: Parameters | None
 
 
 class Progress(eqx.Module):
@@ -106,13 +123,17 @@ def epoch(progress: Progress, data: Data, batch: int, noise_width: int, learn_en
     order_key, batch_key = jax.random.split(jax.random.fold_in(data.key, progress.epoch))
     order = shuffle_live(order_key, data.split.order.size, data.split.train)
 
-    def step(i: Int[Array, ""], carry: Trained) -> Trained:
+    def draw(i: Int[Array, ""]) -> tuple[PRNGKey, Examples]:
         position = order[(i * batch + jnp.arange(batch)) % data.split.train]
         row_key, noise_key = jax.random.split(jax.random.fold_in(batch_key, i))
-        rows = minibatch(row_key, data.rows, data.boot[:, position], data.extra)
-        return gradient_step(noise_key, *carry, data.scale, rows, data.rate, noise_width, learn_ending)
+        return noise_key, examples(minibatch(row_key, data.rows, data.boot[:, position], data.extra))
 
-    parameters, optimiser = in_chunks(data.steps, step, (progress.parameters, progress.optimiser))
+    def step(drawn: tuple[PRNGKey, Examples], trained: Trained) -> Trained:
+        noise_key, shown = drawn
+        return gradient_step(noise_key, trained, data.scale, shown, data.rate, noise_width, learn_ending)
+
+    start = prepare(progress.parameters, progress.optimiser)
+    parameters, optimiser = finish(in_chunks(data.steps, draw, step, start))
     error = holdout_error(parameters, data.scale, data.rows, data.split, data.pace, noise_width)
     improved = error < 0.99 * progress.best_error
     return Progress(
@@ -123,6 +144,19 @@ def epoch(progress: Progress, data: Data, batch: int, noise_width: int, learn_en
         jnp.where(jnp.any(improved), 0, progress.stale + 1),
         progress.epoch + 1,
     )
+
+
+def prepare(parameters: Parameters, optimiser: optax.OptState) -> Trained:
+    """What the steps of an epoch train: for a GPU perceptrons are folded."""
+    if not devices.fits_in_bfloat16():
+        return Trained(parameters, optimiser, None)
+    parameters, optimiser = each(fold, MLP, (parameters, optimiser))
+    return Trained(parameters, optimiser, each(halve, Folded, parameters))
+
+
+def finish(trained: Trained) -> tuple[Parameters, optax.OptState]:
+    """What they have trained, as it was before."""
+    return each(unfold, Folded, (trained.parameters, trained.optimiser))
 
 
 def fit_scale(rows: Transition, split: Split, targets: bool) -> Scale:
@@ -149,38 +183,47 @@ def minibatch(key: PRNGKey, rows: Transition, index: Int[Array, "M B"], extra: E
     )
 
 
+def examples(rows: Transition) -> Examples:
+    """What members learn from these rows."""
+    return Examples(rows.observation, rows.action, target(rows), rows.discount)
+
+
 @partial(jax.jit, static_argnames=("noise_width", "learn_ending"))
 def gradient_step(
     key: PRNGKey,
-    parameters: Parameters,
-    optimiser: optax.OptState,
+    trained: Trained,
     scale: Scale,
-    rows: Transition,
+    shown: Examples,
     rate: Float[Array, ""],
     noise_width: int,
     learn_ending: bool,
 ) -> Trained:
     """One step of Adam on all members."""
-    noise = jax.random.normal(key, (*rows.reward.shape, noise_width))
-    gradient = jax.grad(loss)(parameters, scale, rows, noise, learn_ending)
-    return adam.descend(parameters, optimiser, gradient, rate)
+    noise = jax.random.normal(key, (*shown.discount.shape, noise_width))
+    parameters, rounded = trained.parameters, trained.rounded
+    own, through = jax.grad(loss, (0, 1))(parameters, rounded, scale, shown, noise, learn_ending)
+    if rounded is None:
+        return Trained(*adam.descend(parameters, trained.optimiser, own, rate), None)
+    gradient = jax.tree.map(lambda a, b: a + b.astype(a.dtype), own, through)
+    return Trained(*adam.descend_in_turn(parameters, trained.optimiser, gradient, rate, rounded))
 
 
 def loss(
     parameters: Parameters,
+    rounded: Parameters | None,
     scale: Scale,
-    rows: Transition,
+    shown: Examples,
     noise: Float[Array, "M B L"],
     learn_ending: bool,
 ) -> Float[Array, ""]:
     """Sum over members of the Gaussian loss, their weight decay, the bounds' pull and, if asked, the end's."""
-    quick = fold_members(parameters) if devices.fits_in_bfloat16() else parameters
-    prediction = ensembles.predict_members(quick, scale, rows.observation, rows.action, noise)
-    members = rows.reward.shape[0]
-    likelihood = members * gaussian_nll(prediction.mean, prediction.log_variance, target(rows))
+    read = parameters if rounded is None else rounded
+    prediction = ensembles.predict_members(read, scale, shown.observation, shown.action, noise)
+    members = shown.discount.shape[0]
+    likelihood = members * gaussian_nll(prediction.mean, prediction.log_variance, shown.target)
     bounds = BOUND_WEIGHT * (jnp.sum(parameters.upper) - jnp.sum(parameters.lower))
     decay = jnp.sum(jax.vmap(decay_loss)(parameters.members))
-    end = members * end_loss(prediction, rows) if learn_ending else 0.0
+    end = members * end_loss(prediction, shown) if learn_ending else 0.0
     return likelihood + bounds + decay + end
 
 
@@ -189,9 +232,9 @@ def target(rows: Transition) -> Float[Array, "*B D"]:
     return jnp.concatenate([rows.reward[..., None], rows.next_observation - rows.observation], axis=-1)
 
 
-def end_loss(prediction: Prediction, rows: Transition) -> Float[Array, ""]:
+def end_loss(prediction: Prediction, shown: Examples) -> Float[Array, ""]:
     """Cross-entropy of a true end, which is where the discount is 0."""
-    return jnp.mean(optax.sigmoid_binary_cross_entropy(prediction.end_logit, 1.0 - rows.discount))
+    return jnp.mean(optax.sigmoid_binary_cross_entropy(prediction.end_logit, 1.0 - shown.discount))
 
 
 def holdout_error(

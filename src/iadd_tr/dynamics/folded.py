@@ -1,6 +1,7 @@
 """Perceptrons as a GPU fits them fastest: half the bytes, and a layer's bias inside its matrix."""
 
 from collections.abc import Callable
+from itertools import pairwise
 from typing import TypeVar
 
 import equinox as eqx
@@ -8,51 +9,87 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Float
 
+from iadd_tr import devices
+from iadd_tr.dynamics import passes
 from iadd_tr.nets import MLP, Linear
 
-MULTIPLE = 8  # sizes of a matrix: 16 bytes, which products read at once
+MULTIPLE = 16  # of the sizes of matrices: what a GPU multiplies at once
 Networks = TypeVar("Networks")
 
 
 class Folded(eqx.Module):
-    """A perceptron in bfloat16. Biases are rows of its matrices, so that one product gives the gradient of both; behind
-    the numbers that a layer reads stands a one for them, then zeros."""
+    """A perceptron whose biases are rows of its matrices, so that one product gives the gradient of both; behind the
+    numbers that a layer reads stands a one for them, then zeros, which stay zeros in training."""
 
     matrices: tuple[Float[Array, "_ _"], ...]
     sizes: tuple[int, ...] = eqx.field(static=True)
     activation: Callable = eqx.field(static=True)
 
     def __call__(self, x: Float[Array, "*B I"]) -> Float[Array, "*B J"]:
+        first, dtype = self.matrices[0], x.dtype
+        x = jnp.pad(x.astype(first.dtype), [*[(0, 0)] * (x.ndim - 1), (0, first.shape[0] - x.shape[-1])])
+        x = with_one(x, self.sizes[0])
+        answer = self.answer_at_once(x) if self.may_answer_at_once(x) else self.answer(x)
+        return answer[..., : self.sizes[-1]].astype(dtype)
+
+    def answer(self, x: Float[Array, "*B I"]) -> Float[Array, "*B J"]:
+        """Layer by layer."""
         *hidden, last = self.matrices
-        spare = self.matrices[0].shape[0] - x.shape[-1]
-        inner = jnp.pad(x.astype(last.dtype), [*[(0, 0)] * (x.ndim - 1), (0, spare)])
-        for size, matrix in zip(self.sizes, hidden, strict=False):
-            inner = self.activation(jnp.dot(with_one(inner, size), matrix))
-        return jnp.dot(with_one(inner, self.sizes[-2]), last)[..., : self.sizes[-1]].astype(x.dtype)
+        for size, matrix in zip(self.sizes[1:], hidden, strict=False):
+            x = with_one(self.activation(jnp.dot(x, matrix)), size)
+        return jnp.dot(x, last)
+
+    def answer_at_once(self, x: Float[Array, "B I"]) -> Float[Array, "B J"]:
+        """All layers in one kernel."""
+        return passes.perceive(x, self.matrices, self.sizes[1:-1])
+
+    def may_answer_at_once(self, x: Float[Array, "*B I"]) -> bool:
+        """Whether there is one for such rows and layers."""
+        usual = x.ndim == 2 and x.dtype == jnp.bfloat16 and self.activation is jax.nn.swish
+        return usual and devices.multiplies_by_warpgroups() and passes.row_groups(x.shape[0], self.matrices) > 0
+
+    @property
+    def layers(self) -> tuple[Linear, ...]:
+        """Weights and biases apart."""
+        shapes = pairwise(self.sizes)
+        return tuple(
+            Linear(matrix[:rows, :columns], matrix[rows, :columns])
+            for matrix, (rows, columns) in zip(self.matrices, shapes, strict=True)
+        )
 
 
 def with_one(x: Float[Array, "*B I"], size: int) -> Float[Array, "*B I"]:
     """A one behind the first `size` numbers."""
-    return x + jnp.broadcast_to(jax.nn.one_hot(size, x.shape[-1], dtype=x.dtype), x.shape)
+    return jnp.where(jnp.broadcast_to(jnp.arange(x.shape[-1]) == size, x.shape), jnp.ones_like(x), x)
 
 
 def fold(net: MLP) -> Folded:
-    """The same perceptron; gradients go through to its weights and biases."""
+    """The same perceptron."""
     sizes = (net.layers[0].weight.shape[0], *[layer.bias.size for layer in net.layers])
     return Folded(tuple(matrix(layer) for layer in net.layers), sizes, net.activation)
 
 
+def unfold(net: Folded) -> MLP:
+    """The same perceptron again."""
+    return MLP(net.layers, net.activation)
+
+
 def matrix(layer: Linear) -> Float[Array, "I J"]:
     """A layer's weights and below them its bias, with room for a one in what it reads and in what it leaves."""
-    both = jnp.concatenate([layer.weight, layer.bias[None]]).astype(jnp.bfloat16)
+    both = jnp.concatenate([layer.weight, layer.bias[None]])
     rows, columns = both.shape
     return jnp.pad(both, [(0, -rows % MULTIPLE), (0, 1 + -(columns + 1) % MULTIPLE)])
 
 
-def fold_members(networks: Networks) -> Networks:
-    """The same, each of its perceptrons folded, whose leaves lead with a members axis."""
+def halve(net: Folded) -> Folded:
+    """The same in bfloat16."""
+    return jax.tree.map(lambda x: x.astype(jnp.bfloat16), net)
 
-    def folded(node: object) -> object:
-        return jax.vmap(fold)(node) if isinstance(node, MLP) else node
 
-    return jax.tree.map(folded, networks, is_leaf=lambda node: isinstance(node, MLP))
+def each(change: Callable, kind: type, networks: Networks) -> Networks:
+    """A tree whose perceptrons of this kind, of all members, are changed; and all else that stands in it."""
+    return jax.tree.map(
+        lambda node: jax.vmap(change)(node) if isinstance(node, kind) else node,
+        networks,
+        is_leaf=lambda node: isinstance(node, kind),
+    )

@@ -6,7 +6,7 @@ import equinox as eqx
 import jax.numpy as jnp
 from jaxtyping import Array, Float
 
-from iadd_tr.nets import MLP
+from iadd_tr.nets import Layered
 
 
 class Scale(eqx.Module):
@@ -56,7 +56,7 @@ def split_output(scale: Scale, output: Float[Array, "B N"]) -> Prediction:
     return Prediction(output[..., :size] * scale.target_std[None], output[..., size : 2 * size], output[..., -1])
 
 
-def layer_weights(*nets: MLP) -> list[Float[Array, "I J"]]:
+def layer_weights(*nets: Layered) -> list[Float[Array, "I J"]]:
     """The weight matrices of networks that follow each other."""
     return [layer.weight for net in nets for layer in net.layers]
 
