@@ -10,6 +10,7 @@ from iadd_tr.agent import policy, sac
 from iadd_tr.algorithm import mbpo
 from iadd_tr.bench import floors, full, parts
 from iadd_tr.dynamics import ensemble, fit
+from iadd_tr.dynamics.examples import examples
 from iadd_tr.experiment import Batch
 from iadd_tr.settings import Agent, Loop, Model, imagined_limit
 from iadd_tr.shell import bench
@@ -68,7 +69,7 @@ def test_a_gradient_step_and_an_imagined_row_are_counted_product_by_product(algo
 
     def step(main):
         trained = fit.prepare(main.parameters, main.optimiser)
-        return fit.gradient_step(jax.random.key(0), trained, main.scale, fit.examples(rows), rate, 0, False)
+        return fit.gradient_step(jax.random.key(0), trained, main.scale, examples(rows), rate, 0, False)
 
     program = jax.make_jaxpr(step)(main)
     assert floors.gradient_step(setting).operations == products(program.jaxpr)

@@ -10,7 +10,7 @@ import pytest
 from iadd_tr import devices, replay
 from iadd_tr.dynamics import ensemble, fit
 from iadd_tr.dynamics import split as splits
-from iadd_tr.dynamics.fit import Extra
+from iadd_tr.dynamics.examples import Extra, examples, minibatch
 from iadd_tr.dynamics.folded import Folded, each, halve
 from iadd_tr.dynamics.member import Scale, decay_rates
 from iadd_tr.dynamics.split import Split, shuffle_live
@@ -102,7 +102,7 @@ def test_loss_is_what_plain_numpy_computes(learn_ending):
     parameters = noisy(fresh(model=DEEP).parameters)
     rows = jax.tree.map(lambda x: x[:96].reshape(3, 32, *x.shape[1:]), filled().rows)
     loss = jax.jit(fit.loss, static_argnums=5)
-    ours = loss(parameters, None, SCALE, fit.examples(rows), jnp.zeros((3, 32, 0)), learn_ending)
+    ours = loss(parameters, None, SCALE, examples(rows), jnp.zeros((3, 32, 0)), learn_ending)
     assert float(ours) == pytest.approx(plain_loss(parameters, SCALE, rows, learn_ending), rel=1e-5)
 
 
@@ -110,7 +110,7 @@ def test_loss_is_what_plain_numpy_computes(learn_ending):
 def test_steps_in_half_precision_are_those_in_single_precision_up_to_rounding(monkeypatch, reference):
     """Adam's first moments are sums of gradients; what is trained comes back in the shape it had."""
     ensemble = fresh(model=DEEP, reference=reference)
-    shown = fit.examples(jax.tree.map(lambda x: x[:96].reshape(3, 32, *x.shape[1:]), filled().rows))
+    shown = examples(jax.tree.map(lambda x: x[:96].reshape(3, 32, *x.shape[1:]), filled().rows))
 
     def stepped():
         trained = fit.prepare(noisy(ensemble.parameters), ensemble.optimiser)
@@ -140,7 +140,7 @@ def test_weights_that_cannot_matter_only_decay_each_layer_at_its_own_rate(cut, i
     layers = parameters.members.net.layers
     silent = jax.tree.map(jnp.zeros_like, layers[cut])
     parameters = eqx.tree_at(lambda p: p.members.net.layers[cut], parameters, silent)
-    shown = fit.examples(jax.tree.map(lambda x: x[:96].reshape(3, 32, *x.shape[1:]), filled().rows))
+    shown = examples(jax.tree.map(lambda x: x[:96].reshape(3, 32, *x.shape[1:]), filled().rows))
     gradient = jax.jit(jax.grad(fit.loss), static_argnums=5)
     gradient = gradient(parameters, None, SCALE, shown, jnp.zeros((3, 32, 0)), True)
     for i in idle:
@@ -222,7 +222,7 @@ def plain_fit(key, start, buffer: Replay, rate: float):
         order_key, batch_key = jax.random.split(jax.random.fold_in(epoch_key, epoch))
         order = shuffle_live(order_key, CAPACITY, split.train)
         for i in range(5):
-            shown = fit.examples(replay.take(buffer.rows, boot[:, order[(16 * i + np.arange(16)) % 80]]))
+            shown = examples(replay.take(buffer.rows, boot[:, order[(16 * i + np.arange(16)) % 80]]))
             step_key = jax.random.fold_in(batch_key, i)
             trained = gradient_step(step_key, trained, scale, shown, jnp.array(rate), noise_width=0, learn_ending=False)
         epoch, stale = epoch + 1, stale + 1
@@ -312,7 +312,7 @@ def marked(count: int, mark: float) -> Transition:
 def test_generated_rows_take_their_share_of_every_minibatch(share, generated):
     index = jax.random.randint(jax.random.key(0), (3, 16), 0, 50)
     extra = Extra(marked(40, 1000.0), jnp.array(share))
-    batch = fit.minibatch(jax.random.key(1), marked(50, 0.0), index, extra)
+    batch = minibatch(jax.random.key(1), marked(50, 0.0), index, extra)
     reward = np.asarray(batch.reward)
     assert ((reward >= 1000).sum(axis=1) == generated).all()
     np.testing.assert_array_equal(reward[reward < 1000], np.asarray(index)[reward < 1000])
@@ -322,11 +322,11 @@ def test_generated_rows_take_their_share_of_every_minibatch(share, generated):
 
 def test_generated_rows_are_drawn_anew_for_each_member_and_step():
     index, extra = jnp.zeros((3, 200), int), Extra(marked(40, 1000.0), jnp.array(1.0))
-    first, second = (fit.minibatch(jax.random.key(k), marked(50, 0.0), index, extra).reward for k in (0, 1))
+    first, second = (minibatch(jax.random.key(k), marked(50, 0.0), index, extra).reward for k in (0, 1))
     assert np.mean(first == second) < 0.1
     assert np.mean(first[0] == first[1]) < 0.2
     assert set(np.asarray(first).ravel()) == set(range(1000, 1040))
-    without = fit.minibatch(jax.random.key(0), marked(50, 0.0), index, None)
+    without = minibatch(jax.random.key(0), marked(50, 0.0), index, None)
     assert not without.reward.any()
 
 

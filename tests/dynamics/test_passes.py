@@ -11,16 +11,17 @@ import pytest
 from jax._src.pallas.mosaic_gpu.interpret.params import InterpretGPUParams, force_gpu_interpret_mode
 
 from iadd_tr import devices
-from iadd_tr.dynamics import passes
-from iadd_tr.dynamics.folded import fold, halve, with_one
+from iadd_tr.dynamics import folded, passes
+from iadd_tr.dynamics.folded import fold, halve, row_groups, with_one
+from iadd_tr.dynamics.worker import Worker
 from iadd_tr.nets import GLOROT_UNIFORM, mlp
 
-kernels = pytest.mark.skipif(not passes.TAKEN, reason="kernels are used from JAX 0.11 on")
+kernels = pytest.mark.skipif(not folded.TAKEN, reason="kernels are used from JAX 0.11 on")
 
 
 @pytest.fixture(autouse=True)
 def interpreted(monkeypatch):
-    monkeypatch.setattr(passes, "TAKEN", True)
+    monkeypatch.setattr(folded, "TAKEN", True)
     monkeypatch.setattr(devices, "multiplies_by_warpgroups", lambda: True)
     with force_gpu_interpret_mode():
         yield
@@ -116,9 +117,9 @@ def test_no_worker_overwrites_what_another_reads(capfd):
 @kernels
 def test_workers_that_do_not_wait_for_what_others_write_are_found_out(monkeypatch, capfd):
     """So the test above can fail."""
-    meet = passes.Worker.meet
+    meet = Worker.meet
     monkeypatch.setattr(
-        passes.Worker, "meet", lambda self, barrier: None if barrier is self.chip.written else meet(self, barrier)
+        Worker, "meet", lambda self, barrier: None if barrier is self.chip.written else meet(self, barrier)
     )
     with force_gpu_interpret_mode(InterpretGPUParams(detect_races=True)):
         run_both([20, 60, 60, 60, 25], 128)
@@ -132,11 +133,11 @@ def test_workers_that_do_not_wait_for_what_others_write_are_found_out(monkeypatc
 )
 def test_kernels_take_the_presets_models_but_the_widest(observations, actions, width, expected):
     net = network([observations + actions, *[width] * 4, 2 * (observations + 1) + 1])
-    assert passes.row_groups(256, net.matrices) == expected
-    assert passes.row_groups(100, net.matrices) == 0
+    assert row_groups(256, net.matrices) == expected
+    assert row_groups(100, net.matrices) == 0
 
 
 def test_kernels_take_no_layers_of_several_widths():
-    assert passes.row_groups(128, network([5, 20, 40, 3]).matrices) == 0
-    assert passes.row_groups(128, network([5, 40, 40, 3]).matrices) == 2
-    assert passes.row_groups(64, network([5, 40, 40, 3]).matrices) == 1
+    assert row_groups(128, network([5, 20, 40, 3]).matrices) == 0
+    assert row_groups(128, network([5, 40, 40, 3]).matrices) == 2
+    assert row_groups(64, network([5, 40, 40, 3]).matrices) == 1

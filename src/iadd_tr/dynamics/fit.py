@@ -11,6 +11,7 @@ from jaxtyping import Array, Bool, Float, Int
 from iadd_tr import adam, devices, replay
 from iadd_tr.dynamics import ensemble as ensembles
 from iadd_tr.dynamics.ensemble import Ensemble, Parameters
+from iadd_tr.dynamics.examples import Examples, Extra, examples, minibatch, target
 from iadd_tr.dynamics.folded import Folded, each, fold, halve, unfold
 from iadd_tr.dynamics.member import Prediction, Scale, decay_loss
 from iadd_tr.dynamics.split import Split, bootstrap, holdout_count, shuffle_live, split_rows
@@ -32,13 +33,6 @@ class Info(eqx.Module):
     holdout_error: Float[Array, ""]  # mean squared error of the elites' means
 
 
-class Extra(eqx.Module):
-    """Generated rows that take a share of every minibatch."""
-
-    rows: Transition
-    share: Float[Array, ""]
-
-
 class Data(eqx.Module):
     """What an epoch reads and does not change."""
 
@@ -51,15 +45,6 @@ class Data(eqx.Module):
     steps: Int[Array, ""]
     pace: Int[Array, ""]
     extra: Extra | None
-
-
-class Examples(eqx.Module):
-    """Rows of a minibatch, and what the members should answer to them."""
-
-    observation: Float[Array, "M B O"]
-    action: Float[Array, "M B A"]
-    target: Float[Array, "M B D"]
-    discount: Float[Array, "M B"]
 
 
 class Trained(eqx.Module):
@@ -169,25 +154,6 @@ def fit_scale(rows: Transition, split: Split, targets: bool) -> Scale:
     return Scale(*replay.moments(rows.observation, live), *replay.moments(rows.action, live), unit)
 
 
-def minibatch(key: PRNGKey, rows: Transition, index: Int[Array, "M B"], extra: Extra | None) -> Transition:
-    """Rows of the bootstraps, the first of them replaced by generated ones up to their share."""
-    batch = replay.take(rows, index)
-    if extra is None:
-        return batch
-    drawn = jax.random.randint(key, index.shape, 0, extra.rows.reward.size)
-    generated = jnp.arange(index.shape[1]) < jnp.round(extra.share * index.shape[1])
-    return jax.tree.map(
-        lambda real, new: jnp.where(generated.reshape(1, -1, *[1] * (real.ndim - 2)), new, real),
-        batch,
-        replay.take(extra.rows, drawn),
-    )
-
-
-def examples(rows: Transition) -> Examples:
-    """What members learn from these rows."""
-    return Examples(rows.observation, rows.action, target(rows), rows.discount)
-
-
 @partial(jax.jit, static_argnames=("noise_width", "learn_ending"))
 def gradient_step(
     key: PRNGKey,
@@ -225,11 +191,6 @@ def loss(
     decay = jnp.sum(jax.vmap(decay_loss)(parameters.members))
     end = members * end_loss(prediction, shown) if learn_ending else 0.0
     return likelihood + bounds + decay + end
-
-
-def target(rows: Transition) -> Float[Array, "*B D"]:
-    """What a member predicts: [r, s' - s]."""
-    return jnp.concatenate([rows.reward[..., None], rows.next_observation - rows.observation], axis=-1)
 
 
 def end_loss(prediction: Prediction, shown: Examples) -> Float[Array, ""]:

@@ -1,6 +1,6 @@
 """Perceptrons as a GPU fits them fastest: half the bytes, and a layer's bias inside its matrix."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from itertools import pairwise
 from typing import TypeVar
 
@@ -10,10 +10,12 @@ import jax.numpy as jnp
 from jaxtyping import Array, Float
 
 from iadd_tr import devices
-from iadd_tr.dynamics import passes
 from iadd_tr.nets import MLP, Linear
 
 MULTIPLE = 16  # of the sizes of matrices: what a GPU multiplies at once
+ROWS, WIDEST = 64, 256  # rows, and most columns, of a product in our kernels
+MEMORY = 231_000  # bytes of a multiprocessor's that their arrays may take
+TAKEN = jax.__version_info__ >= (0, 11)  # before that a kernel cannot load a part of an array
 Networks = TypeVar("Networks")
 
 
@@ -41,12 +43,14 @@ class Folded(eqx.Module):
 
     def answer_at_once(self, x: Float[Array, "B I"]) -> Float[Array, "B J"]:
         """All layers in one kernel."""
+        from iadd_tr.dynamics import passes  # takes a third of a second, which most starts can do without
+
         return passes.perceive(x, self.matrices, self.sizes[1:-1])
 
     def may_answer_at_once(self, x: Float[Array, "*B I"]) -> bool:
         """Whether there is one for such rows and layers."""
         usual = x.ndim == 2 and x.dtype == jnp.bfloat16 and self.activation is jax.nn.swish
-        return usual and devices.multiplies_by_warpgroups() and passes.row_groups(x.shape[0], self.matrices) > 0
+        return usual and devices.multiplies_by_warpgroups() and row_groups(x.shape[0], self.matrices) > 0
 
     @property
     def layers(self) -> tuple[Linear, ...]:
@@ -56,6 +60,16 @@ class Folded(eqx.Module):
             Linear(matrix[:rows, :columns], matrix[rows, :columns])
             for matrix, (rows, columns) in zip(self.matrices, shapes, strict=True)
         )
+
+
+def row_groups(rows: int, matrices: Sequence[Float[Array, "_ _"]]) -> int:
+    """How many times 64 rows a multiprocessor takes; none where our kernels do not take a perceptron of this shape."""
+    heights, widths = zip(*(matrix.shape for matrix in matrices), strict=True)
+    if not TAKEN or len({*heights[1:], *widths[:-1]}) != 1 or max(*heights, *widths) > WIDEST:
+        return 0
+    shared = max(heights[:-1]) * widths[0] + heights[-1] * widths[-1]
+    own = ROWS * (widths[0] + max(heights[0], widths[-1]))
+    return next((n for n in (2, 1) if rows % (n * ROWS) == 0 and 2 * (shared + n * own) <= MEMORY), 0)
 
 
 def with_one(x: Float[Array, "*B I"], size: int) -> Float[Array, "*B I"]:

@@ -4,39 +4,23 @@ A multiprocessor takes 64 or 128 rows of a batch through all layers. Of 64 rows 
 warps, has half the columns. While they activate what one layer gives, the matrix of the next is on its way.
 """
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from functools import partial
-from typing import Any, NamedTuple
+from typing import Any
 
 import jax
 import jax.numpy as jnp
 from jax import lax
-from jax.experimental import pallas as pl
 from jax.experimental.pallas import mosaic_gpu as plgpu
 from jaxtyping import Array, BFloat16, Float
 
-ROWS = 64  # of one product
-HALVES = 2
-TILE = 16  # columns that are activated at once; all sizes are multiples of it
-WIDEST = 256  # columns of a product
-MEMORY = 231_000  # bytes of a multiprocessor's that arrays may take
-TRANSFORMS = (plgpu.TilingTransform((8, TILE)), plgpu.SwizzleTransform(2 * TILE))
-TAKEN = jax.__version_info__ >= (0, 11)  # before that a kernel cannot load a part of an array
+from iadd_tr.dynamics.folded import ROWS, row_groups
+from iadd_tr.dynamics.worker import HALVES, Chip, Ref, Worker, array, tiles
+
 PARAMETERS = plgpu.CompilerParams(approx_math=True, lowering_semantics=plgpu.LoweringSemantics.Warpgroup)
 
 Matrices = Sequence[BFloat16[Array, "_ _"]]
 Hidden = Sequence[BFloat16[Array, "B N"]]
-Ref = Any  # an array in a GPU's memory, or a barrier
-
-
-def row_groups(rows: int, matrices: Matrices) -> int:
-    """How many times 64 rows a multiprocessor takes; none where the kernels do not take a perceptron of this shape."""
-    heights, widths = zip(*(matrix.shape for matrix in matrices), strict=True)
-    if not TAKEN or len({*heights[1:], *widths[:-1]}) != 1 or max(*heights, *widths) > WIDEST:
-        return 0
-    shared = max(heights[:-1]) * widths[0] + heights[-1] * widths[-1]
-    own = ROWS * (widths[0] + max(heights[0], widths[-1]))
-    return next((n for n in (2, 1) if rows % (n * ROWS) == 0 and 2 * (shared + n * own) <= MEMORY), 0)
 
 
 @partial(jax.custom_vjp, nondiff_argnums=(2,))
@@ -61,113 +45,6 @@ def _perceive_backward(ones: tuple[int, ...], kept: Any, error: Array) -> tuple[
 
 
 perceive.defvjp(_perceive_forward, _perceive_backward)
-
-
-class Chip(NamedTuple):
-    """A multiprocessor's memory, with barriers for what is on its way there and for its workers to meet at."""
-
-    hidden: Ref  # the matrix of one hidden layer after the other
-    last: Ref  # that of the last layer
-    entry: Ref  # the rows that the first product reads
-    left: Ref  # what a layer leaves
-    hidden_here: Ref
-    last_here: Ref
-    entry_here: Ref
-    read: Ref
-    written: Ref
-
-
-class Worker:
-    """64 rows, half the columns, and products with the layers' matrices in turn."""
-
-    def __init__(self, chip: Chip, weights: Sequence[Ref], entry: Ref, backward: bool):
-        self.chip, self.weights, self.backward = chip, weights, backward
-        number, groups = lax.axis_index("worker"), chip.left.shape[0]
-        self.first, self.group, self.half = number == 0, lax.div(number, HALVES), lax.rem(number, HALVES)
-        self.rows = pl.ds((lax.axis_index("tile") * groups + self.group) * ROWS, ROWS)
-        layers = range(len(weights) - 1)
-        self.coming = iter(layers[::-1] if backward else layers)
-
-        @pl.when(self.half == 0)
-        def _() -> None:
-            plgpu.copy_gmem_to_smem(entry.at[self.rows], chip.entry.at[self.group], chip.entry_here.at[self.group])
-
-        self.fetch(weights[-1], chip.last, chip.last_here)
-        self.fetch_next()
-        plgpu.barrier_wait(chip.entry_here.at[self.group])
-
-    def fetch(self, weight: Ref, place: Ref, here: Ref) -> None:
-        """Send for a matrix."""
-
-        @pl.when(self.first)
-        def _() -> None:
-            plgpu.copy_gmem_to_smem(weight, place, here)
-
-    def fetch_next(self) -> None:
-        """Send for that of the next hidden layer, if there is one."""
-        layer = next(self.coming, None)
-        if layer is not None:
-            self.fetch(self.weights[layer], self.place(layer), self.chip.hidden_here)
-
-    def place(self, layer: int) -> Ref:
-        """Where the matrix of a hidden layer lies in its turn."""
-        return self.chip.hidden.at[pl.ds(0, self.weights[layer].shape[0])]
-
-    def columns(self, count: int) -> Any:
-        """This worker's half of so many columns; where they are an odd number of tiles, both take the one between."""
-        half = -(-count // (HALVES * TILE)) * TILE
-        return pl.ds(self.half * (count - half), half)
-
-    def may_hold(self, column: int, start: int, columns: Any) -> bool:
-        """Whether the tile that starts there in some worker's columns has this one."""
-        firsts = (start, self.chip.left.shape[-1] - columns.size + start)
-        return any(first <= column < first + TILE for first in firsts)
-
-    def product(self, rows: Ref, layer: int) -> tuple[Float[Array, "I J"], Any]:
-        """This worker's part of the rows' product with a layer's matrix, and in which columns it stands.
-
-        It returns when no worker reads rows or matrix any more, and when what they left before is on its way.
-        """
-        chip, hidden = self.chip, layer < len(self.weights) - 1
-        matrix, here = (self.place(layer), chip.hidden_here) if hidden else (chip.last, chip.last_here)
-        columns = self.columns(matrix.shape[0 if self.backward else 1])
-        part = matrix.at[columns].transpose((1, 0)) if self.backward else matrix.at[:, columns]
-        plgpu.barrier_wait(here)
-
-        def multiply(total: Ref) -> Float[Array, "I J"]:
-            plgpu.wgmma(total, rows.at[self.group], part)
-            return total[...]
-
-        sums = pl.run_scoped(multiply, plgpu.WGMMAAccumulatorRef((ROWS, columns.size), jnp.float32))
-        plgpu.wait_smem_to_gmem(0, wait_read_only=True)
-        self.meet(chip.read)
-        if hidden:
-            self.fetch_next()
-        return sums, columns
-
-    def leave(self, place: Any, part: Float[Array, "I J"]) -> None:
-        """Part of what the next product reads."""
-        self.chip.left[self.group, :, place] = part.astype(jnp.bfloat16)
-
-    def send(self, target: Ref) -> None:
-        """What both halves have left."""
-        plgpu.commit_smem()
-        self.meet(self.chip.written)
-
-        @pl.when(self.half == 1)
-        def _() -> None:
-            plgpu.copy_smem_to_gmem(self.chip.left.at[self.group], target.at[self.rows])
-
-    def meet(self, barrier: Ref) -> None:
-        """Wait for all workers."""
-        plgpu.barrier_arrive(barrier)
-        plgpu.barrier_wait(barrier)
-
-
-def tiles(columns: Any, *arrays: Float[Array, "I J"]) -> Iterator[tuple[Any, ...]]:
-    """A tile of columns after the other, and arrays there, so that few numbers at a time need registers."""
-    for start in range(0, columns.size, TILE):
-        yield start, pl.ds(columns.start + start, TILE), *(array[:, start : start + TILE] for array in arrays)
 
 
 def forward(
@@ -231,9 +108,6 @@ def launch(kernel: Any, rows: Array, matrices: Matrices, outputs: list[Any]) -> 
     """The kernel over all rows of a batch."""
     (count, entry), width = rows.shape, matrices[0].shape[1]
     groups = row_groups(count, matrices)
-
-    def array(*shape: int) -> Any:
-        return plgpu.SMEM(shape, jnp.bfloat16, transforms=TRANSFORMS)
 
     chip = Chip(
         hidden=array(max(matrix.shape[0] for matrix in matrices[:-1]), width),

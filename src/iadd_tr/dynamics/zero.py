@@ -7,7 +7,7 @@ from jaxtyping import Array, Float
 from iadd_tr import replay
 from iadd_tr.dynamics import ensemble as ensembles
 from iadd_tr.dynamics.ensemble import Ensemble
-from iadd_tr.dynamics.fit import Extra
+from iadd_tr.dynamics.examples import Extra
 from iadd_tr.replay import Replay
 from iadd_tr.types import PRNGKey, Transition
 

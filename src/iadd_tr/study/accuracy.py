@@ -10,7 +10,7 @@ from jaxtyping import Array, Bool, Float
 
 from iadd_tr import replay
 from iadd_tr.dynamics import ensemble as ensembles
-from iadd_tr.dynamics import fit
+from iadd_tr.dynamics import examples
 from iadd_tr.dynamics.ensemble import Ensemble
 from iadd_tr.dynamics.member import Prediction
 from iadd_tr.gaussian import LOG_TWO_PI
@@ -52,7 +52,7 @@ def units(rows: Transition) -> Unit:
     def deviation(value: Float[Array, "B D"]) -> Float[Array, " D"]:
         return replay.moments(value, jnp.ones(value.shape[0], bool))[1]
 
-    truth = deviation(fit.target(rows))
+    truth = deviation(examples.target(rows))
     return Unit(truth[1:], truth[0], deviation(rows.observation))
 
 
@@ -66,7 +66,7 @@ def predict(ensemble: Ensemble, observation: Float[Array, "B O"], action: Float[
 
 def judge(prediction: Prediction, rows: Transition, unit: Unit) -> Score:
     """Root mean squares of the elites' mean in units; likelihood and intervals of the elites' mixture."""
-    truth = fit.target(rows)
+    truth = examples.target(rows)
     miss = jnp.sqrt(jnp.mean((jnp.mean(prediction.mean, axis=0) - truth) ** 2, axis=0))
     rank = mixture_rank(prediction, truth)
     return Score(
@@ -80,7 +80,7 @@ def judge(prediction: Prediction, rows: Transition, unit: Unit) -> Score:
 
 def squared_errors(prediction: Prediction, rows: Transition, unit: Unit) -> Float[Array, " B"]:
     """Each row's mean over coordinates of the squared error of s' - s in units."""
-    miss = jnp.mean(prediction.mean, axis=0) - fit.target(rows)
+    miss = jnp.mean(prediction.mean, axis=0) - examples.target(rows)
     return jnp.mean((miss[:, 1:] / unit.difference[None]) ** 2, axis=-1)
 
 
