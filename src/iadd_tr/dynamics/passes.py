@@ -17,11 +17,7 @@ from jaxtyping import Array, BFloat16, Float
 from iadd_tr.dynamics.folded import ROWS, row_groups
 from iadd_tr.dynamics.worker import HALVES, Chip, Ref, Worker, array, tiles
 
-PARAMETERS = plgpu.CompilerParams(
-    approx_math=True,
-    lowering_semantics=plgpu.LoweringSemantics.Warpgroup,
-    unsafe_no_auto_barriers=True,  # no worker reads what it writes, and all meet before another reads it
-)
+PARAMETERS = plgpu.CompilerParams(approx_math=True, lowering_semantics=plgpu.LoweringSemantics.Warpgroup)
 
 Matrices = Sequence[BFloat16[Array, "_ _"]]
 Hidden = Sequence[BFloat16[Array, "B N"]]
@@ -63,7 +59,6 @@ def forward(
         worker = Worker(chip, weights, x_ref, backward=False)
         for layer, one in enumerate(ones):
             sums, columns = worker.product(chip.left if layer else chip.entry, layer)
-            kept = []
             for start, place, own in tiles(columns, sums):
                 half = 0.5 + 0.5 * jnp.tanh(0.5 * own)
                 swish = own * half
@@ -72,10 +67,8 @@ def forward(
                     behind = lax.broadcasted_iota(jnp.int32, own.shape, 1) == one - place.start
                     swish, slope = jnp.where(behind, 1.0, swish), jnp.where(behind, 0.0, slope)
                 worker.leave(place, swish)
-                kept.append((place, slope.astype(jnp.bfloat16)))
+                slopes[layer][worker.rows, place] = slope.astype(jnp.bfloat16)
             worker.send(lefts[layer])
-            for place, slope in kept:  # not before, since workers wait with what they have written when they meet
-                slopes[layer][worker.rows, place] = slope
         sums, columns = worker.product(chip.left, depth)
         answer[worker.rows, columns] = sums
         plgpu.wait_smem_to_gmem(0)
