@@ -20,6 +20,8 @@ jax.config.update("jax_persistent_cache_min_compile_time_secs", 0.2)
 jax.config.update("jax_numpy_rank_promotion", "raise")
 install_import_hook("iadd_tr", "beartype.beartype")
 
+from iadd_tr import devices  # noqa: E402
 from iadd_tr.tasks import crowd  # noqa: E402
 
 crowd.RESERVED = os.cpu_count() or 1  # environments step in the test's process unless it asks for others
+devices.cpu_flags = frozenset  # a fit's products are in single precision, whatever the machine, unless a test asks

@@ -129,3 +129,20 @@ def test_half_precision_and_kernels_are_for_gpus_that_have_such_products(
     assert devices.fits_in_bfloat16() == expected
     with jax.default_matmul_precision("highest"):
         assert not devices.fits_in_bfloat16()
+
+
+@pytest.mark.parametrize("flags", [set(), {"avx512f", "avx512_bf16"}])
+def test_a_cpu_fits_in_half_precision_where_it_says_that_it_multiplies_it(monkeypatch, flags):
+    monkeypatch.setattr(devices, "cpu_flags", lambda: flags)
+    assert devices.fits_in_bfloat16() == bool(flags)
+    with jax.default_matmul_precision("highest"):
+        assert not devices.fits_in_bfloat16()
+
+
+def test_a_cpus_flags_are_those_of_its_first_core(tmp_path):
+    info = tmp_path / "cpuinfo"
+    info.write_text("processor\t: 0\nvmx flags\t: vnmi\nflags\t\t: fpu avx512_bf16\n\nprocessor\t: 1\nflags\t\t: fpu\n")
+    assert devices.flags_in(info) == {"fpu", "avx512_bf16"}
+    info.write_text("processor\t: 0\nFeatures\t: fp bf16\n")
+    assert devices.flags_in(info) == set()
+    assert devices.flags_in(tmp_path / "none") == set()

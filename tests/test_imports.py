@@ -5,7 +5,7 @@ from pathlib import Path
 
 SOURCE = Path(__file__).parent.parent / "src" / "iadd_tr"
 LAYERS = [
-    ["types", "settings"],
+    ["types", "settings", "products"],
     ["adam", "devices", "loops", "runs", "nets", "gaussian", "normaliser", "replay"],
     ["tasks", "dynamics", "agent"],
     ["rollout", "evaluate", "stage"],

@@ -1,6 +1,8 @@
 """Which devices runs lie on, and how the cores that runs leave idle share the work of one."""
 
 from collections.abc import Iterable
+from contextlib import suppress
+from functools import cache
 from typing import Any, Literal, TypeVar
 
 import jax
@@ -12,7 +14,8 @@ RUNS, SHARES = "runs", "shares"  # a mesh's two axes
 OF_RUNS = PartitionSpec(RUNS)  # [R, ...], each run on all devices that share its work
 OF_ROWS = PartitionSpec(RUNS, None, SHARES)  # [R, U, B, ...], each device with its share of the rows
 ROW_SHARES = (1, 2)  # shares of a minibatch: beyond two nobody has measured what the meetings cost
-BFLOAT16_GPU, HOPPER_GPU = 8.0, 9.0  # compute capabilities
+BFLOAT16_GPU, HOPPER_GPU = 8.0, 9.0  # compute capabilities; other GPUs, whose is no number, have not been measured
+BFLOAT16_CPU = "avx512_bf16"
 LARGE = 10_000  # numbers in an array that travels alone
 Shared = TypeVar("Shared")
 Spread = Literal["members", "rows"]
@@ -36,17 +39,35 @@ def make_mesh(runs: int, shares: Iterable[int] = (1,)) -> Mesh | None:
     """
     devices = jax.devices()
     count = max(n for n in range(1, len(devices) + 1) if runs % n == 0)
-    most = len(devices) // count if jax.default_backend() == "cpu" else 1
+    most = len(devices) // count if on_cpu() else 1
     each = max(n for n in shares if n <= most)
     grid = np.array(devices[: count * each]).reshape(each, count).T
     return None if grid.size == 1 else Mesh(grid, (RUNS, SHARES))
 
 
 def fits_in_bfloat16() -> bool:
-    """Whether an NVIDIA GPU computes that multiplies bfloat16 as it is, and nobody has asked JAX for a precision; other
-    GPUs, whose capability is no number, have not been measured."""
+    """Whether what computes multiplies bfloat16 as it is, and nobody has asked JAX for a precision."""
     asked = jax.config.jax_default_matmul_precision is not None  # pyright: ignore[reportAttributeAccessIssue]
-    return not asked and capability() >= BFLOAT16_GPU
+    return not asked and (BFLOAT16_CPU in cpu_flags() if on_cpu() else capability() >= BFLOAT16_GPU)
+
+
+def on_cpu() -> bool:
+    """Whether a CPU's cores compute."""
+    return jax.default_backend() == "cpu"
+
+
+@cache
+def cpu_flags() -> frozenset[str]:
+    """What Linux says that the processor can do; nothing elsewhere."""
+    return flags_in("/proc/cpuinfo")
+
+
+def flags_in(path: Any) -> frozenset[str]:
+    """The flags of the first core in such a file."""
+    with suppress(OSError), open(path) as file:
+        named = (line.partition(":") for line in file)
+        return frozenset(next((flags for name, _, flags in named if name.strip() == "flags"), "").split())
+    return frozenset()
 
 
 def multiplies_by_warpgroups() -> bool:

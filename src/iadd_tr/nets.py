@@ -1,15 +1,19 @@
 """Multilayer perceptrons whose leaves are arrays only, so plain jit, vmap and grad take them."""
 
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from itertools import accumulate, pairwise
-from typing import Any, NamedTuple, Protocol, runtime_checkable
+from typing import Any, NamedTuple, Protocol, TypeVar, runtime_checkable
 
 import equinox as eqx
 import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Float
 
+from iadd_tr.products import Multiply
 from iadd_tr.types import PRNGKey
+
+Networks = TypeVar("Networks")
 
 
 class Initialiser(NamedTuple):
@@ -36,8 +40,8 @@ class Linear(eqx.Module):
     weight: Float[Array, "I J"]
     bias: Float[Array, " J"]
 
-    def __call__(self, x: Float[Array, "*B I"]) -> Float[Array, "*B J"]:
-        return jnp.dot(x, self.weight) + jnp.broadcast_to(self.bias, (*x.shape[:-1], self.bias.size))
+    def __call__(self, x: Float[Array, "*B I"], multiply: Multiply = jnp.dot) -> Float[Array, "*B J"]:
+        return multiply(x, self.weight) + jnp.broadcast_to(self.bias, (*x.shape[:-1], self.bias.size))
 
 
 @runtime_checkable
@@ -53,12 +57,13 @@ class MLP(eqx.Module):
 
     layers: tuple[Linear, ...]
     activation: Callable = eqx.field(static=True)
+    multiply: Multiply = eqx.field(static=True, default=jnp.dot)
 
     def __call__(self, x: Float[Array, "*B I"]) -> Float[Array, "*B J"]:
         *hidden, last = self.layers
         for layer in hidden:
-            x = self.activation(layer(x))
-        return last(x)
+            x = self.activation(layer(x, self.multiply))
+        return last(x, self.multiply)
 
 
 def mlp(key: PRNGKey, sizes: Sequence[int], activation: Callable, initialise: Initialiser) -> MLP:
@@ -82,6 +87,17 @@ def orthogonal(key: PRNGKey, sizes: Sequence[int], activation: Callable, last: f
         jax.nn.initializers.orthogonal(gain)(key, shape) for gain, key, shape in zip(gains, keys, shapes, strict=True)
     ]
     return MLP(tuple(Linear(weight, jnp.zeros(weight.shape[1])) for weight in draw), activation)
+
+
+def multiplying(by: Multiply, networks: Networks) -> Networks:
+    """A tree whose perceptrons multiply by a function of `products`, or as JAX does; and all else that stands in it."""
+
+    def is_perceptron(node: Any) -> bool:
+        return isinstance(node, MLP)
+
+    return jax.tree.map(
+        lambda node: replace(node, multiply=by) if is_perceptron(node) else node, networks, is_leaf=is_perceptron
+    )
 
 
 def twin_values(twins: Any, x: Float[Array, "B I"]) -> Float[Array, "2 B"]:

@@ -11,7 +11,8 @@ from jaxtyping import Array, Float
 from iadd_tr import adam, devices
 from iadd_tr.agent import critic, policy, targeted
 from iadd_tr.agent.targeted import Epsilon, Solved
-from iadd_tr.nets import MLP
+from iadd_tr.nets import MLP, multiplying
+from iadd_tr.products import multiply
 from iadd_tr.settings import Agent
 from iadd_tr.types import PRNGKey, Run, Transition
 
@@ -92,6 +93,7 @@ def with_noise(key: PRNGKey, rows: Transition) -> Minibatches:
 
 def improve(state: State, minibatches: Minibatches, run: Run, agent: Agent) -> tuple[State, Info]:
     """An update for each of the minibatches; the last one reports."""
+    state = multiplying(multiply, state)
     before, last = (jax.tree.map(lambda x, part=part: x[part], minibatches) for part in (slice(-1), -1))
     state, _ = jax.lax.scan(lambda state, x: (update(x.noise, state, x.rows, run, agent)[0], None), state, before)
     state, info = update(last.noise, state, last.rows, run, agent)
@@ -99,7 +101,7 @@ def improve(state: State, minibatches: Minibatches, run: Run, agent: Agent) -> t
     if isinstance(state.epsilon, Solved):
         epsilon = targeted.resolve(state.epsilon, run.beta, run.log_floor, agent.epsilon_ridge)
         state = eqx.tree_at(lambda s: s.epsilon, state, epsilon)
-    return state, info
+    return multiplying(jnp.dot, state), info
 
 
 def update(noise: Noise, state: State, rows: Transition, run: Run, agent: Agent) -> tuple[State, Info]:

@@ -17,7 +17,8 @@ from iadd_tr.dynamics.member import Prediction, Scale, decay_loss
 from iadd_tr.dynamics.split import Split, bootstrap, holdout_count, shuffle_live, split_rows
 from iadd_tr.gaussian import gaussian_nll
 from iadd_tr.loops import in_chunks, while_going
-from iadd_tr.nets import MLP
+from iadd_tr.nets import MLP, multiplying
+from iadd_tr.products import multiply, multiply_coarsely
 from iadd_tr.replay import Replay
 from iadd_tr.settings import Model
 from iadd_tr.types import PRNGKey, Transition
@@ -48,7 +49,7 @@ class Data(eqx.Module):
 
 
 class Trained(eqx.Module):
-    """What a gradient step changes; on a GPU layers read a copy rounded to bfloat16."""
+    """What a gradient step changes; on a GPU layers may read a copy rounded to bfloat16."""
 
     parameters: Parameters
     optimiser: optax.OptState
@@ -132,16 +133,18 @@ def epoch(progress: Progress, data: Data, batch: int, noise_width: int, learn_en
 
 
 def prepare(parameters: Parameters, optimiser: optax.OptState) -> Trained:
-    """What the steps of an epoch train: for a GPU perceptrons are folded."""
-    if not devices.fits_in_bfloat16():
-        return Trained(parameters, optimiser, None)
-    parameters, optimiser = each(fold, MLP, (parameters, optimiser))
-    return Trained(parameters, optimiser, each(halve, Folded, parameters))
+    """What the steps of an epoch train: perceptrons that a CPU multiplies as it likes, and that are folded for a GPU
+    which multiplies bfloat16."""
+    coarsely = devices.fits_in_bfloat16()
+    if coarsely and not devices.on_cpu():
+        parameters, optimiser = each(fold, MLP, (parameters, optimiser))
+        return Trained(parameters, optimiser, each(halve, Folded, parameters))
+    return Trained(*multiplying(multiply_coarsely if coarsely else multiply, (parameters, optimiser)), None)
 
 
 def finish(trained: Trained) -> tuple[Parameters, optax.OptState]:
     """What they have trained, as it was before."""
-    return each(unfold, Folded, (trained.parameters, trained.optimiser))
+    return multiplying(jnp.dot, each(unfold, Folded, (trained.parameters, trained.optimiser)))
 
 
 def fit_scale(rows: Transition, split: Split, targets: bool) -> Scale:

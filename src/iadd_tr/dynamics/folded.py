@@ -2,7 +2,6 @@
 
 from collections.abc import Callable, Sequence
 from itertools import pairwise
-from typing import TypeVar
 
 import equinox as eqx
 import jax
@@ -10,13 +9,12 @@ import jax.numpy as jnp
 from jaxtyping import Array, Float
 
 from iadd_tr import devices
-from iadd_tr.nets import MLP, Linear
+from iadd_tr.nets import MLP, Linear, Networks
 
 MULTIPLE = 16  # of the sizes of matrices: what a GPU multiplies at once
 ROWS, WIDEST = 64, 256  # rows, and most columns, of a product in our kernels
 MEMORY = 231_000  # bytes of a multiprocessor's that their arrays may take
 TAKEN = jax.__version_info__ >= (0, 11)  # before that a kernel cannot load a part of an array
-Networks = TypeVar("Networks")
 
 
 class Folded(eqx.Module):
