@@ -10,6 +10,7 @@ from jax import lax
 from jaxtyping import Array, BFloat16, Float
 
 Multiply = Callable[[Array, Array], Array]
+WIDE = 64  # fewer inputs or outputs make a product that is cheap, and whose rounding is that of a whole network's
 
 
 @jax.custom_vjp
@@ -33,9 +34,14 @@ def _multiply_backward(read: tuple[Array, Array], error: Float[Array, "*B J"]) -
 multiply.defvjp(_multiply_forward, _multiply_backward)
 
 
-@jax.custom_vjp
 def multiply_coarsely(x: Float[Array, "B I"], weight: Float[Array, "I J"]) -> Float[Array, "B J"]:
-    """Rows times a matrix, both rounded to bfloat16 and added up in single precision; its gradients likewise."""
+    """The same, but that a wide matrix and its rows are rounded to bfloat16 and added up in single precision, and its
+    gradients likewise."""
+    return coarse(x, weight) if min(weight.shape) >= WIDE else multiply(x, weight)
+
+
+@jax.custom_vjp
+def coarse(x: Float[Array, "B I"], weight: Float[Array, "I J"]) -> Float[Array, "B J"]:
     return _coarse_forward(x, weight)[0]
 
 
@@ -50,7 +56,7 @@ def _coarse_backward(read: tuple[Array, Array], error: Float[Array, "B J"]) -> t
     return sums(error, weight, 1, 1), sums(turned(x), error, 1, 0)
 
 
-multiply_coarsely.defvjp(_coarse_forward, _coarse_backward)
+coarse.defvjp(_coarse_forward, _coarse_backward)
 
 
 def sums(a: BFloat16[Array, "_ _"], b: BFloat16[Array, "_ _"], over: int, its: int) -> Float[Array, "_ _"]:

@@ -7,7 +7,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from iadd_tr import devices, replay
+from iadd_tr import devices, products, replay
 from iadd_tr.dynamics import ensemble, fit
 from iadd_tr.dynamics import split as splits
 from iadd_tr.dynamics.examples import Extra, examples, minibatch
@@ -123,6 +123,7 @@ def test_steps_in_half_precision_are_those_in_single_precision_up_to_rounding(mo
     plain, *single = stepped()
     monkeypatch.setattr(devices, "fits_in_bfloat16", lambda: True)
     monkeypatch.setattr(devices, "on_cpu", lambda: cpu)
+    monkeypatch.setattr(products, "WIDE", 1)
     trained, *half = stepped()
     assert plain.rounded is None
     assert jax.tree.structure(half) == jax.tree.structure(single)
