@@ -54,9 +54,7 @@ def report(title: str, events: list[dict[str, Any]], units: int, top: int) -> st
         total[event["name"]] += event["dur"]
         count[event["name"]] += 1
     busy = sum(total.values())
-    lines = [
-        f"{title}: {span / units:.1f} us, of which busy {busy / units:.1f} us in {len(events) / units:.1f} launches"
-    ]
+    lines = [f"{title}: {span / units:.1f} us, operations {busy / units:.1f} us in {len(events) / units:.1f} launches"]
     for name, time in total.most_common(top):
         lines.append(f"{time / units:9.2f} us {100 * time / busy:5.1f} % {count[name] / units:6.2f} x  {name[:90]}")
     return "\n".join(lines)
