@@ -32,17 +32,21 @@ def traced(call: Callable[[], Any]) -> list[dict[str, Any]]:
 
 
 def on_device(events: list[dict[str, Any]]) -> list[dict[str, Any]]:
-    """The events of a trace that lie on a stream of a GPU, or are operations of a CPU, but for loops around others."""
-    if jax.default_backend() == "cpu":
-        spans = [event for event in events if "hlo_op" in event.get("args", {})]
-        return [event for event in spans if not event["name"].startswith(("while", "call", "conditional"))]
+    """The events of a trace that lie on a stream of a GPU; where there is none, a CPU's operations."""
     named = [event for event in events if event.get("ph") == "M"]
     devices = {e["pid"] for e in named if e["name"] == "process_name" and "GPU" in e["args"]["name"]}
     streams = {
         (e["pid"], e["tid"]) for e in named if e["name"] == "thread_name" and e["args"]["name"].startswith("Stream")
     }
     spans = [event for event in events if event.get("ph") == "X"]
+    if not devices:
+        return [event for event in spans if is_operation(event)]
     return [event for event in spans if event["pid"] in devices and (event["pid"], event["tid"]) in streams]
+
+
+def is_operation(event: dict[str, Any]) -> bool:
+    """Whether a CPU computes, in something else than a loop around other operations."""
+    return "hlo_op" in event.get("args", {}) and not event["name"].startswith(("while", "call", "conditional"))
 
 
 def report(title: str, events: list[dict[str, Any]], units: int, top: int) -> str:
@@ -54,7 +58,7 @@ def report(title: str, events: list[dict[str, Any]], units: int, top: int) -> st
         total[event["name"]] += event["dur"]
         count[event["name"]] += 1
     busy = sum(total.values())
-    lines = [f"{title}: {span / units:.1f} us, operations {busy / units:.1f} us in {len(events) / units:.1f} launches"]
+    lines = [f"{title}: {span / units:.1f} us, kernels {busy / units:.1f} us in {len(events) / units:.1f} launches"]
     for name, time in total.most_common(top):
         lines.append(f"{time / units:9.2f} us {100 * time / busy:5.1f} % {count[name] / units:6.2f} x  {name[:90]}")
     return "\n".join(lines)
