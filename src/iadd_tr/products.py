@@ -10,7 +10,7 @@ from jax import lax
 from jaxtyping import Array, BFloat16, Float
 
 Multiply = Callable[[Array, Array], Array]
-WIDE = 64  # fewer inputs or outputs make a product that is cheap, and whose rounding is that of a whole network's
+WIDE = 64  # of fewer inputs or outputs a product is cheap, and what it would round is a network's input or answer
 
 
 @jax.custom_vjp
