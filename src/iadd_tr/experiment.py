@@ -14,7 +14,7 @@ import jax
 import numpy as np
 from jax.sharding import Mesh, PartitionSpec
 
-from iadd_tr.devices import OF_RUNS, RUNS, SHARES, make_meshes, move, placed, specs
+from iadd_tr.devices import OF_RUNS, RUNS, SHARES, make_meshes, move, on_cpu, placed, specs
 from iadd_tr.runs import rows, traced
 from iadd_tr.stage import Problem, Stage, joined
 from iadd_tr.tasks.host import Host, Place
@@ -100,7 +100,7 @@ class Batch:
         """A stage without a source, and its arguments: its source is joined to it, or has made the last of them."""
         if stage.source is None:
             return stage, arguments
-        if self.meshes[stage.spread] == self.meshes[stage.source.spread]:
+        if not takes_turns(stage):
             return joined(stage, stage.source), arguments
         first, given = arguments[: stage.shared + 1], arguments[stage.shared + 1 :]
         return replace(stage, source=None), (*first, self(stage.source, *first[:-1], *given))
@@ -181,11 +181,12 @@ class Batch:
 
 
 def over_runs(problem: Problem, stage: Stage, mesh: Mesh | None) -> Any:
-    """A stage for R runs: vmapped, and on each device for the runs that live there."""
+    """A stage for R runs: vmapped or in turn, and on each device for the runs that live there."""
 
     def program(*arguments: Any) -> Any:
+        function = partial(stage.function, problem)
         axes = [None] * stage.shared + [0] * (len(arguments) - stage.shared)
-        mapped = jax.vmap(partial(stage.function, problem), in_axes=axes)
+        mapped = in_turn(function, stage.shared) if takes_turns(stage) else jax.vmap(function, in_axes=axes)
         if mesh is None:
             return mapped(*arguments)
         given = (*[PartitionSpec()] * stage.shared, *specs(stage.spread, len(arguments) - stage.shared))
@@ -197,6 +198,20 @@ def over_runs(problem: Problem, stage: Stage, mesh: Mesh | None) -> Any:
     donated = tuple(stage.shared + 1 + position for position in stage.donate)
     options = CONCURRENT if jax.default_backend() == "gpu" else None
     return jax.jit(program, donate_argnums=donated, out_shardings=placed(mesh), compiler_options=options)
+
+
+def in_turn(function: Callable, shared: int) -> Callable:
+    """A function for many runs, one after another, whose first so many arguments are the same for all."""
+
+    def one_by_one(*arguments: Any) -> Any:
+        return jax.lax.map(lambda own: function(*arguments[:shared], *own), arguments[shared:])
+
+    return one_by_one
+
+
+def takes_turns(stage: Stage) -> bool:
+    """Whether a device trains its runs one after another, as a CPU's core does: its cache holds what one run trains."""
+    return stage.spread is not None and on_cpu()
 
 
 def shape_of(value: Any) -> jax.ShapeDtypeStruct:

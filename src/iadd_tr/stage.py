@@ -35,8 +35,8 @@ class Stage:
     """What may lie over the cores that the runs leave idle: an ensemble's members, or the rows of the minibatches
     [U, B] in its last argument."""
     source: "Stage | None" = None
-    """What makes the last of its two own arguments, out of those that are given in its place: in the same program
-    where both lie alike, since a GPU's host needs as long for a small program as for a large one."""
+    """What makes the last of its two own arguments, out of those that are given in its place: on a GPU in the same
+    program, since its host needs as long for a small program as for a large one."""
 
 
 @cache

@@ -1,4 +1,5 @@
 import re
+from dataclasses import replace
 from pathlib import Path
 
 import jax
@@ -7,6 +8,7 @@ import numpy as np
 import pytest
 from small import linear, problem
 
+from iadd_tr import experiment
 from iadd_tr.agent import policy
 from iadd_tr.algorithm import collect, mbpo, sac
 from iadd_tr.evaluate import Evaluator
@@ -22,6 +24,15 @@ def numbers(line: dict) -> dict:
     return {name: value for name, value in line.items() if isinstance(value, float) and name != "seconds"}
 
 
+@pytest.fixture(params=["one after another", "together, as on a GPU"])
+def drawing_and_improving(request, monkeypatch):
+    """How a device's runs train, and the programs by which minibatches are drawn and agents improved then."""
+    in_turn = request.param == "one after another"
+    monkeypatch.setattr(experiment, "takes_turns", lambda stage: in_turn and stage.spread is not None)
+    return [mbpo.DRAW, replace(mbpo.IMPROVE, source=None)] if in_turn else [joined(mbpo.IMPROVE, mbpo.DRAW)]
+
+
+@pytest.mark.usefixtures("drawing_and_improving")
 @pytest.mark.parametrize(("algo", "targeting"), [("iadd-tr", "solve"), ("sac", "gradient")])
 def test_a_batch_gives_each_run_what_it_gets_alone(algo, targeting):
     together = list(train(problem("probe:drift", algo, runs=2, seed=3, targeting=targeting)))
@@ -79,23 +90,22 @@ def test_imagined_observations_scatter_at_least_as_asked(algo):
     np.testing.assert_allclose(moved[1], 100.0 * deviation, rtol=0.4)
 
 
-def test_each_stage_compiles_once():
+def test_each_stage_compiles_once(drawing_and_improving):
     setting = problem("probe:drift", "iadd-tr", runs=2, epochs=4, horizon=(1, 3, 0, 3))
     batch = Batch(setting)
     state = mbpo.begin(batch)
     for number in range(4):
         state = mbpo.epoch(batch, state, number)
-    improve = joined(mbpo.IMPROVE, mbpo.DRAW)
-    stages = [mbpo.INIT, mbpo.FIT, mbpo.IMAGINE, improve, collect.EXPLORE, collect.ACT, collect.STORE]
+    stages = [mbpo.INIT, mbpo.FIT, mbpo.IMAGINE, *drawing_and_improving, collect.EXPLORE, collect.ACT, collect.STORE]
     expected = {**dict.fromkeys(stages, 1), collect.STORE: 2}  # the warm-up is stored in one go
     assert {stage: batch.program(stage)._cache_size() for stage in stages} == expected
     assert len(batch.programs) == len(stages)
 
 
-def test_a_stage_compiled_ahead_is_not_compiled_again():
+def test_a_stage_compiled_ahead_is_not_compiled_again(drawing_and_improving):
     batch = Batch(problem("probe:drift", "mbpo", runs=2, epochs=2))
     state = mbpo.begin(batch)
-    assert set(batch._compiling) == {mbpo.FIT, joined(mbpo.IMPROVE, mbpo.DRAW), mbpo.IMAGINE, collect.ACT}
+    assert set(batch._compiling) == {mbpo.FIT, drawing_and_improving[-1], mbpo.IMAGINE, collect.ACT}
     for work in batch._compiling.values():
         work.result()
     compiled = []
