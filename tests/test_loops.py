@@ -1,9 +1,12 @@
+import sys
+from functools import partial
+
 import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from iadd_tr.loops import in_chunks, shrinking, while_going
+from iadd_tr.loops import even_groups, in_chunks, shrinking, while_going
 
 
 def count_down(start, factor, shared):
@@ -62,12 +65,61 @@ def test_a_batch_shrinks_to_a_third_and_to_one():
     assert found == {1: [1], 2: [2, 1], 5: [5, 2, 1], 10: [10, 3, 1], 20: [20, 7, 2, 1]}
 
 
-@pytest.mark.parametrize("count", [0, 1, 2, 15, 16, 17, 31, 32, 40])
-def test_in_chunks_every_index_comes_once_and_in_order(count):
-    def note(i, carry):
-        seen, at = carry
-        return seen.at[at].set(i), at + 1
+COUNTS = [0, 1, 2, 15, 16, 17, 31, 32, 40]
 
-    seen, at = jax.jit(lambda n: in_chunks(n, lambda i: i, note, (jnp.full(40, -1), jnp.array(0))))(jnp.array(count))
+
+def note(i, carry, start):
+    """Write down an index, from `start` on."""
+    seen, at = carry
+    return seen.at[at].set(i + start), at + 1
+
+
+def noted(count, start, at_once):
+    return in_chunks(count, lambda i, _: i, note, (jnp.full(40, -1), jnp.array(0)), start, at_once)
+
+
+@pytest.mark.parametrize("count", COUNTS)
+def test_in_chunks_every_index_comes_once_and_in_order(count):
+    seen, at = jax.jit(partial(noted, at_once=1))(jnp.array(count), 0)
     assert int(at) == count
     np.testing.assert_array_equal(seen, [*range(count), *[-1] * (40 - count)])
+
+
+@pytest.mark.parametrize("at_once", [1, 2, 3, 7, 9])
+@pytest.mark.parametrize("count", COUNTS)
+def test_groups_of_rows_do_what_each_row_does_alone(count, at_once):
+    starts = 100 * jnp.arange(7)
+    seen, at = jax.jit(jax.vmap(partial(noted, at_once=at_once), in_axes=(None, 0)))(jnp.array(count), starts)
+    np.testing.assert_array_equal(at, [count] * 7)
+    for row, start in zip(seen, starts, strict=True):
+        np.testing.assert_array_equal(row, [*range(start, start + count), *[-1] * (40 - count)])
+
+
+def test_what_all_rows_share_is_given_to_each_group():
+    def total(own, shared):
+        added = lambda drawn, carry, constants: carry + drawn * constants["own"]  # noqa: E731
+        draw = lambda i, constants: i + constants["shared"]  # noqa: E731
+        return in_chunks(jnp.array(20), draw, added, jnp.array(0), {"own": own, "shared": shared}, 2)
+
+    found = jax.vmap(total, in_axes=(0, None))(jnp.arange(5), jnp.array(3))
+    np.testing.assert_array_equal(found, np.arange(5) * sum(range(3, 23)))
+
+
+def test_rows_of_unequal_counts_are_refused():
+    with pytest.raises(ValueError, match="the same for all"):
+        jax.vmap(partial(noted, at_once=9))(jnp.array([1, 2]), jnp.array([0, 0]))
+
+
+def test_groups_are_even_and_as_few_as_can_be():
+    sizes = {(rows, most): [len(range(rows)[g]) for g in even_groups(rows, most)] for rows, most in GROUPED}
+    assert sizes == GROUPED
+
+
+GROUPED = {
+    (5, 9): [5],
+    (9, 9): [9],
+    (10, 9): [5, 5],
+    (20, 9): [6, 7, 7],
+    (3, 1): [1, 1, 1],
+    (4, sys.maxsize): [4],
+}

@@ -75,6 +75,11 @@ def multiplies_by_warpgroups() -> bool:
     return capability() == HOPPER_GPU
 
 
+def multiprocessors() -> int:
+    """How many the GPU has that computes."""
+    return jax.devices()[0].core_count
+
+
 def capability() -> float:
     """What an NVIDIA GPU calls its generation; nothing for all else that computes."""
     found = jax.devices()[0].compute_capability if jax.default_backend() == "gpu" else ""

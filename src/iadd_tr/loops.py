@@ -61,12 +61,54 @@ def _advance(going: Any, body: Any, carry: Any, constants: Any, axes: Any, size:
 
 def in_chunks(
     count: Int[Array, ""],
+    draw: Callable[[Int[Array, ""], Any], Drawn],
+    step: Callable[[Drawn, Carry, Any], Carry],
+    carry: Carry,
+    constants: Any,
+    at_once: int,
+) -> Carry:
+    """step(draw(i, constants), carry, constants) for every i below `count`, the same for all rows of a batch; more than
+    `at_once` of them step in groups, none of which waits for another."""
+
+    @jax.custom_batching.custom_vmap
+    def loop(count: Int[Array, ""], carry: Carry, constants: Any) -> Carry:
+        return _in_chunks(count, lambda i: draw(i, constants), lambda drawn, c: step(drawn, c, constants), carry)
+
+    @loop.def_vmap
+    def over_rows(rows: int, batched: Any, count: Any, carry: Carry, constants: Any) -> tuple[Carry, Any]:
+        if batched[0]:
+            raise ValueError("Rows of a batch step together: let `count` be the same for all.")
+        carry = jax.tree.map(lambda x, b: x if b else jnp.broadcast_to(x, (rows, *x.shape)), carry, batched[1])
+        axes = jax.tree.map(lambda b: 0 if b else None, batched[2])
+        groups = even_groups(rows, at_once)
+        own = [jax.tree.map(lambda x, b, g=group: x[g] if b else x, constants, batched[2]) for group in groups]
+
+        def draws(i: Int[Array, ""]) -> list[Any]:
+            return [jax.vmap(lambda c: draw(i, c), in_axes=(axes,))(c) for c in own]
+
+        def steps(drawn: list[Any], carries: list[Any]) -> list[Any]:
+            return [jax.vmap(step, in_axes=(0, 0, axes))(*each) for each in zip(drawn, carries, own, strict=True)]
+
+        ends = _in_chunks(count, draws, steps, [jax.tree.map(lambda x, g=group: x[g], carry) for group in groups])
+        return jax.tree.map(lambda *parts: jnp.concatenate(parts), *ends), jax.tree.map(lambda _: True, carry)
+
+    return loop(count, carry, constants)
+
+
+def even_groups(rows: int, most: int) -> list[slice]:
+    """Rows in as few groups as have `most` rows or fewer, their sizes as even as can be."""
+    count = -(-rows // most)
+    return [slice(*edges) for edges in pairwise(rows * number // count for number in range(count + 1))]
+
+
+def _in_chunks(
+    count: Int[Array, ""],
     draw: Callable[[Int[Array, ""]], Drawn],
     step: Callable[[Drawn, Carry], Carry],
     carry: Carry,
 ) -> Carry:
-    """step(draw(i), carry) for every i below `count`, whose length a GPU's host would ask for after every iteration: a
-    chunk's is known, and what its steps read is drawn at once.
+    """A count's length a GPU's host would ask for after every iteration: a chunk's is known, and what its steps read is
+    drawn at once.
 
     Inside a chunk two steps make an iteration: what one leaves the next reads where it lies.
     """

@@ -1,6 +1,7 @@
 """One fit is one program: epochs of bootstrapped minibatches with early stopping on a shared holdout."""
 
 from functools import partial
+from typing import Any
 
 import equinox as eqx
 import jax
@@ -12,7 +13,7 @@ from iadd_tr import adam, devices, replay
 from iadd_tr.dynamics import ensemble as ensembles
 from iadd_tr.dynamics.ensemble import Ensemble, Parameters
 from iadd_tr.dynamics.examples import Examples, Extra, examples, minibatch, target
-from iadd_tr.dynamics.folded import Folded, each, fold, halve, unfold
+from iadd_tr.dynamics.folded import Folded, each, fold, halve, runs_at_once, unfold
 from iadd_tr.dynamics.member import Prediction, Scale, decay_loss
 from iadd_tr.dynamics.split import Split, bootstrap, holdout_count, shuffle_live, split_rows
 from iadd_tr.gaussian import gaussian_nll
@@ -109,17 +110,19 @@ def epoch(progress: Progress, data: Data, batch: int, noise_width: int, learn_en
     order_key, batch_key = jax.random.split(jax.random.fold_in(data.key, progress.epoch))
     order = shuffle_live(order_key, data.split.order.size, data.split.train)
 
-    def draw(i: Int[Array, ""]) -> tuple[PRNGKey, Examples]:
+    def draw(i: Int[Array, ""], epoch: tuple[Data, PRNGKey, Int[Array, " C"]]) -> tuple[PRNGKey, Examples]:
+        data, batch_key, order = epoch
         position = order[(i * batch + jnp.arange(batch)) % data.split.train]
         row_key, noise_key = jax.random.split(jax.random.fold_in(batch_key, i))
         return noise_key, examples(minibatch(row_key, data.rows, data.boot[:, position], data.extra))
 
-    def step(drawn: tuple[PRNGKey, Examples], trained: Trained) -> Trained:
-        noise_key, shown = drawn
+    def step(drawn: tuple[PRNGKey, Examples], trained: Trained, epoch: Any) -> Trained:
+        (noise_key, shown), (data, *_) = drawn, epoch
         return gradient_step(noise_key, trained, data.scale, shown, data.rate, noise_width, learn_ending)
 
     start = prepare(progress.parameters, progress.optimiser)
-    parameters, optimiser = finish(in_chunks(data.steps, draw, step, start))
+    at_once = runs_at_once(start.rounded, batch)
+    parameters, optimiser = finish(in_chunks(data.steps, draw, step, start, (data, batch_key, order), at_once))
     error = holdout_error(parameters, data.scale, data.rows, data.split, data.pace, noise_width)
     improved = error < 0.99 * progress.best_error
     return Progress(

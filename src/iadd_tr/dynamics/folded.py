@@ -1,7 +1,9 @@
 """Perceptrons as a GPU fits them fastest: half the bytes, and a layer's bias inside its matrix."""
 
+import sys
 from collections.abc import Callable, Sequence
 from itertools import pairwise
+from typing import Any
 
 import equinox as eqx
 import jax
@@ -68,6 +70,16 @@ def row_groups(rows: int, matrices: Sequence[Float[Array, "_ _"]]) -> int:
     shared = max(heights[:-1]) * widths[0] + heights[-1] * widths[-1]
     own = ROWS * (widths[0] + max(heights[0], widths[-1]))
     return next((n for n in (2, 1) if rows % (n * ROWS) == 0 and 2 * (shared + n * own) <= MEMORY), 0)
+
+
+def runs_at_once(networks: Any, rows: int) -> int:
+    """Of how many runs, each with such networks of all its members, a kernel of ours finds room on a GPU; of any number
+    where none is used."""
+    leaves = jax.tree.leaves(networks, is_leaf=lambda node: isinstance(node, Folded))
+    nets = [net for net in leaves if isinstance(net, Folded)] if devices.multiplies_by_warpgroups() else []
+    groups = [row_groups(rows, [matrix[0] for matrix in net.matrices]) for net in nets]
+    tiles = [len(net.matrices[0]) * rows // (n * ROWS) for net, n in zip(nets, groups, strict=True) if n > 0]
+    return max(devices.multiprocessors() // max(tiles), 1) if tiles else sys.maxsize
 
 
 def with_one(x: Float[Array, "*B I"], size: int) -> Float[Array, "*B I"]:
