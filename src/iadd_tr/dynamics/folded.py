@@ -68,7 +68,7 @@ def row_groups(rows: int, matrices: Sequence[Float[Array, "_ _"]]) -> int:
     if not TAKEN or len({*heights[1:], *widths[:-1]}) != 1 or max(*heights, *widths) > WIDEST:
         return 0
     shared = max(heights[:-1]) * widths[0] + heights[-1] * widths[-1]
-    own = ROWS * (widths[0] + max(heights[0], widths[-1]))
+    own = ROWS * (max(heights[0], widths[0], widths[-1]) + widths[0])
     return next((n for n in (2, 1) if rows % (n * ROWS) == 0 and 2 * (shared + n * own) <= MEMORY), 0)
 
 

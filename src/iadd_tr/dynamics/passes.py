@@ -17,7 +17,11 @@ from jaxtyping import Array, BFloat16, Float
 from iadd_tr.dynamics.folded import ROWS, row_groups
 from iadd_tr.dynamics.worker import HALVES, Chip, Ref, Worker, array, tiles
 
-PARAMETERS = plgpu.CompilerParams(approx_math=True, lowering_semantics=plgpu.LoweringSemantics.Warpgroup)
+PARAMETERS = plgpu.CompilerParams(
+    approx_math=True,
+    lowering_semantics=plgpu.LoweringSemantics.Warpgroup,
+    unsafe_no_auto_barriers=True,  # no worker reads what it writes, and all meet before another reads it
+)
 
 Matrices = Sequence[BFloat16[Array, "_ _"]]
 Hidden = Sequence[BFloat16[Array, "B N"]]
@@ -66,9 +70,8 @@ def forward(
                 if worker.may_hold(one, start, columns):
                     behind = lax.broadcasted_iota(jnp.int32, own.shape, 1) == one - place.start
                     swish, slope = jnp.where(behind, 1.0, swish), jnp.where(behind, 0.0, slope)
-                worker.leave(place, swish)
-                slopes[layer][worker.rows, place] = slope.astype(jnp.bfloat16)
-            worker.send(lefts[layer])
+                worker.leave(place, swish, slope)
+            worker.send(lefts[layer], slopes[layer])
         sums, columns = worker.product(chip.left, depth)
         answer[worker.rows, columns] = sums
         plgpu.wait_smem_to_gmem(0)
@@ -88,11 +91,10 @@ def backward(error: BFloat16[Array, "B J"], matrices: Matrices, slopes: Hidden) 
         *kept_slopes, entry = refs[depth + 1 : -depth]
         worker = Worker(chip, weights, error_ref, backward=True)
         for layer in reversed(range(depth)):
-            kept = kept_slopes[layer]
-            slope = plgpu.load(kept.at[worker.rows, worker.columns(kept.shape[1])], optimized=False)  # pyright: ignore[reportCallIssue]
+            worker.fetch_rows(kept_slopes[layer], chip.slope, chip.slope_here)
             sums, columns = worker.product(chip.left if layer + 1 < depth else chip.entry, layer + 1)
-            for _, place, own, its_slope in tiles(columns, sums, slope):
-                worker.leave(place, own * its_slope.astype(jnp.float32))
+            for _, place, own, slope in tiles(columns, sums, worker.slope(columns)):
+                worker.leave(place, own * slope.astype(jnp.float32))
             worker.send(errors[layer])
         sums, columns = worker.product(chip.left, 0)
         entry[worker.rows, columns] = sums
@@ -112,11 +114,12 @@ def launch(kernel: Any, rows: Array, matrices: Matrices, outputs: list[Any]) -> 
     chip = Chip(
         hidden=array(max(matrix.shape[0] for matrix in matrices[:-1]), width),
         last=array(*matrices[-1].shape),
-        entry=array(groups, ROWS, entry),
-        left=array(groups, ROWS, width),
+        rows=plgpu.RefUnion(array(groups, ROWS, entry), array(groups, ROWS, width)),
+        slope=array(groups, ROWS, width),
         hidden_here=plgpu.Barrier(),
         last_here=plgpu.Barrier(),
         entry_here=plgpu.Barrier(num_barriers=groups),
+        slope_here=plgpu.Barrier(num_barriers=groups),
         read=plgpu.Barrier(num_arrivals=groups * HALVES),
         written=plgpu.Barrier(num_arrivals=groups * HALVES),
     )

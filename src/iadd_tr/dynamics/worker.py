@@ -27,13 +27,22 @@ class Chip(NamedTuple):
 
     hidden: Ref  # the matrix of one hidden layer after the other
     last: Ref  # that of the last layer
-    entry: Ref  # the rows that the first product reads
-    left: Ref  # what a layer leaves
+    rows: tuple[Ref, Ref]  # those that the first product reads; in their place, what a layer leaves
+    slope: Ref  # of a layer's swish
     hidden_here: Ref
     last_here: Ref
     entry_here: Ref
+    slope_here: Ref
     read: Ref
     written: Ref
+
+    @property
+    def entry(self) -> Ref:
+        return self.rows[0]
+
+    @property
+    def left(self) -> Ref:
+        return self.rows[1]
 
 
 class Worker:
@@ -47,13 +56,17 @@ class Worker:
         layers = range(len(weights) - 1)
         self.coming = iter(layers[::-1] if backward else layers)
 
-        @pl.when(self.half == 0)
-        def _() -> None:
-            plgpu.copy_gmem_to_smem(entry.at[self.rows], chip.entry.at[self.group], chip.entry_here.at[self.group])
-
+        self.fetch_rows(entry, chip.entry, chip.entry_here)
         self.fetch(weights[-1], chip.last, chip.last_here)
         self.fetch_next()
         plgpu.barrier_wait(chip.entry_here.at[self.group])
+
+    def fetch_rows(self, source: Ref, place: Ref, here: Ref) -> None:
+        """Send for these 64 rows."""
+
+        @pl.when(self.half == 0)
+        def _() -> None:
+            plgpu.copy_gmem_to_smem(source.at[self.rows], place.at[self.group], here.at[self.group])
 
     def fetch(self, weight: Ref, place: Ref, here: Ref) -> None:
         """Send for a matrix."""
@@ -104,18 +117,27 @@ class Worker:
             self.fetch_next()
         return sums, columns
 
-    def leave(self, place: Any, part: Float[Array, "I J"]) -> None:
-        """Part of what the next product reads."""
+    def leave(self, place: Any, part: Float[Array, "I J"], slope: Float[Array, "I J"] | None = None) -> None:
+        """Part of what the next product reads, and its slope."""
         self.chip.left[self.group, :, place] = part.astype(jnp.bfloat16)
+        if slope is not None:
+            self.chip.slope[self.group, :, place] = slope.astype(jnp.bfloat16)
 
-    def send(self, target: Ref) -> None:
-        """What both halves have left."""
+    def send(self, target: Ref, slopes: Ref | None = None) -> None:
+        """What both halves have left, and its slopes."""
         plgpu.commit_smem()
         self.meet(self.chip.written)
 
         @pl.when(self.half == 1)
         def _() -> None:
             plgpu.copy_smem_to_gmem(self.chip.left.at[self.group], target.at[self.rows])
+            if slopes is not None:
+                plgpu.copy_smem_to_gmem(self.chip.slope.at[self.group], slopes.at[self.rows])
+
+    def slope(self, columns: Any) -> Float[Array, "I J"]:
+        """What was sent for: slopes in these columns."""
+        plgpu.barrier_wait(self.chip.slope_here.at[self.group])
+        return self.chip.slope[self.group, :, columns]
 
     def meet(self, barrier: Ref) -> None:
         """Wait for all workers."""
