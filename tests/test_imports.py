@@ -5,8 +5,8 @@ from pathlib import Path
 
 SOURCE = Path(__file__).parent.parent / "src" / "iadd_tr"
 LAYERS = [
-    ["types", "settings", "products"],
-    ["adam", "devices", "loops", "runs", "nets", "gaussian", "normaliser", "replay"],
+    ["types", "settings", "products", "devices"],
+    ["adam", "loops", "runs", "nets", "gaussian", "normaliser", "replay"],
     ["tasks", "dynamics", "agent"],
     ["rollout", "evaluate", "stage"],
     ["experiment"],

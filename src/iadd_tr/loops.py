@@ -65,10 +65,10 @@ def in_chunks(
     step: Callable[[Drawn, Carry, Any], Carry],
     carry: Carry,
     constants: Any,
-    at_once: int,
+    at_once: int | None,
 ) -> Carry:
     """step(draw(i, constants), carry, constants) for every i below `count`, the same for all rows of a batch; more than
-    `at_once` of them step in groups, none of which waits for another."""
+    `at_once` of them, where that is given, step in groups, none of which waits for another."""
 
     @jax.custom_batching.custom_vmap
     def loop(count: Int[Array, ""], carry: Carry, constants: Any) -> Carry:
@@ -80,7 +80,7 @@ def in_chunks(
             raise ValueError("Rows of a batch step together: let `count` be the same for all.")
         carry = jax.tree.map(lambda x, b: x if b else jnp.broadcast_to(x, (rows, *x.shape)), carry, batched[1])
         axes = jax.tree.map(lambda b: 0 if b else None, batched[2])
-        groups = even_groups(rows, at_once)
+        groups = even_groups(rows, at_once or rows)
         own = [jax.tree.map(lambda x, b, g=group: x[g] if b else x, constants, batched[2]) for group in groups]
 
         def draws(i: Int[Array, ""]) -> list[Any]:

@@ -12,7 +12,7 @@ from jax._src.pallas.mosaic_gpu.interpret.params import InterpretGPUParams, forc
 
 from iadd_tr import devices
 from iadd_tr.dynamics import folded, passes
-from iadd_tr.dynamics.folded import fold, halve, row_groups, with_one
+from iadd_tr.dynamics.folded import fold, halve, row_groups, runs_at_once, with_one
 from iadd_tr.dynamics.worker import Worker
 from iadd_tr.nets import GLOROT_UNIFORM, mlp
 
@@ -141,3 +141,17 @@ def test_kernels_take_no_layers_of_several_widths():
     assert row_groups(128, network([5, 20, 40, 3]).matrices) == 0
     assert row_groups(128, network([5, 40, 40, 3]).matrices) == 2
     assert row_groups(64, network([5, 40, 40, 3]).matrices) == 1
+
+
+@pytest.mark.parametrize(
+    ("width", "rows", "expected"),
+    [(200, 256, 9), (200, 512, 4), (200, 64, 18), (200, 100, None), (400, 256, None)],
+)
+def test_as_many_runs_step_at_once_as_their_kernels_find_room_for(monkeypatch, width, rows, expected):
+    """Seven members; a multiprocessor takes 128 of their rows, or 64 where there are no more."""
+    monkeypatch.setattr(devices, "multiprocessors", lambda: 132)
+    net = network([14, *[width] * 4, 25])
+    members = {"net": jax.tree.map(lambda x: jnp.stack([x] * 7), net), "bounds": jnp.zeros(12)}
+    assert runs_at_once(members, rows) == expected
+    monkeypatch.setattr(devices, "multiplies_by_warpgroups", lambda: False)
+    assert runs_at_once(members, rows) is None

@@ -1,6 +1,5 @@
 """Perceptrons as a GPU fits them fastest: half the bytes, and a layer's bias inside its matrix."""
 
-import sys
 from collections.abc import Callable, Sequence
 from itertools import pairwise
 from typing import Any
@@ -72,14 +71,14 @@ def row_groups(rows: int, matrices: Sequence[Float[Array, "_ _"]]) -> int:
     return next((n for n in (2, 1) if rows % (n * ROWS) == 0 and 2 * (shared + n * own) <= MEMORY), 0)
 
 
-def runs_at_once(networks: Any, rows: int) -> int:
-    """Of how many runs, each with such networks of all its members, a kernel of ours finds room on a GPU; of any number
-    where none is used."""
+def runs_at_once(networks: Any, rows: int) -> int | None:
+    """Of how many runs, each with such networks of all its members, a kernel of ours finds room on a GPU; where none is
+    used, nothing limits them."""
     leaves = jax.tree.leaves(networks, is_leaf=lambda node: isinstance(node, Folded))
     nets = [net for net in leaves if isinstance(net, Folded)] if devices.multiplies_by_warpgroups() else []
     groups = [row_groups(rows, [matrix[0] for matrix in net.matrices]) for net in nets]
     tiles = [len(net.matrices[0]) * rows // (n * ROWS) for net, n in zip(nets, groups, strict=True) if n > 0]
-    return max(devices.multiprocessors() // max(tiles), 1) if tiles else sys.maxsize
+    return max(devices.multiprocessors() // max(tiles), 1) if tiles else None
 
 
 def with_one(x: Float[Array, "*B I"], size: int) -> Float[Array, "*B I"]:

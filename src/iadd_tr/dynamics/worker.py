@@ -27,7 +27,7 @@ class Chip(NamedTuple):
 
     hidden: Ref  # the matrix of one hidden layer after the other
     last: Ref  # that of the last layer
-    rows: tuple[Ref, Ref]  # those that the first product reads; in their place, what a layer leaves
+    rows: Ref  # in the same place, those that the first product reads, and then what a layer leaves
     slope: Ref  # of a layer's swish
     hidden_here: Ref
     last_here: Ref
