@@ -110,14 +110,14 @@ def epoch(progress: Progress, data: Data, batch: int, noise_width: int, learn_en
     order_key, batch_key = jax.random.split(jax.random.fold_in(data.key, progress.epoch))
     order = shuffle_live(order_key, data.split.order.size, data.split.train)
 
-    def draw(i: Int[Array, ""], epoch: tuple[Data, PRNGKey, Int[Array, " C"]]) -> tuple[PRNGKey, Examples]:
-        data, batch_key, order = epoch
+    def draw(i: Int[Array, ""], fixed: tuple[Data, PRNGKey, Int[Array, " C"]]) -> tuple[PRNGKey, Examples]:
+        data, batch_key, order = fixed
         position = order[(i * batch + jnp.arange(batch)) % data.split.train]
         row_key, noise_key = jax.random.split(jax.random.fold_in(batch_key, i))
         return noise_key, examples(minibatch(row_key, data.rows, data.boot[:, position], data.extra))
 
-    def step(drawn: tuple[PRNGKey, Examples], trained: Trained, epoch: Any) -> Trained:
-        (noise_key, shown), (data, *_) = drawn, epoch
+    def step(drawn: tuple[PRNGKey, Examples], trained: Trained, fixed: Any) -> Trained:
+        (noise_key, shown), (data, *_) = drawn, fixed
         return gradient_step(noise_key, trained, data.scale, shown, data.rate, noise_width, learn_ending)
 
     start = prepare(progress.parameters, progress.optimiser)
