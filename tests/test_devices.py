@@ -36,7 +36,7 @@ for runs in (1, 2):
 lines["solved"] = next(train(problem(algo="sac", betas=(1.0,), targeting="solve"))).metrics
 batch = Batch(problem(runs=1, batch=256))
 state = batch(mbpo.INIT)
-operations = {}
+operations, meetings = {}, {}
 for stage, *arguments in (
     (mbpo.FIT, 0, 40, state.models, state.memory),
     (mbpo.IMPROVE, 0, state.agent, state.memory.real, state.imagined),
@@ -44,11 +44,12 @@ for stage, *arguments in (
     stage, arguments = batch.fed(stage, tuple(arguments))
     program = batch.program(stage).lower(*batch._given(stage, arguments)).compile()
     operations[stage.name] = program.cost_analysis()["flops"]
+    meetings[stage.name] = program.as_text().count(" all-reduce(")
 shapes = {}
 for runs, most in ((1, 1), (2, 1), (3, 1), (4, 1), (1, 7), (2, 7), (3, 2)):
     mesh = make_mesh(runs, range(1, most + 1))
     shapes[f"{runs}x{most}"] = [1, 1] if mesh is None else list(mesh.devices.shape)
-print(json.dumps({"lines": lines, "holders": holders, "operations": operations, "shapes": shapes}))
+print(json.dumps({"lines": lines, "holders": holders, "operations": operations, "meetings": meetings, "shapes": shapes}))
 """
 QUICK = "--xla_backend_optimization_level=0"  # compiles in half the time
 
@@ -89,6 +90,12 @@ def test_networks_lie_on_the_devices_that_share_their_run_and_rows_on_that_of_th
 def test_a_device_fits_two_of_three_members_and_takes_half_the_rows_of_an_update(by_devices, stage, share):
     one, two = (by_devices[devices]["operations"][stage] for devices in (1, 2))
     assert two / one == pytest.approx(share, abs=0.1)
+
+
+def test_devices_meet_twice_in_an_update_and_once_for_its_report(by_devices):
+    """The updates before the last one are a loop, whose text stands once."""
+    assert by_devices[1]["meetings"]["update"] == 0
+    assert by_devices[2]["meetings"]["update"] == 2 + 2 + 1
 
 
 @pytest.mark.parametrize("runs", ["1", "2", "solved"])

@@ -16,7 +16,6 @@ OF_ROWS = PartitionSpec(RUNS, None, SHARES)  # [R, U, B, ...], each device with 
 ROW_SHARES = (1, 2)  # shares of a minibatch: beyond two nobody has measured what the meetings cost
 BFLOAT16_GPU, HOPPER_GPU = 8.0, 9.0  # compute capabilities; other GPUs, whose is no number, have not been measured
 BFLOAT16_CPU = "avx512_bf16"
-LARGE = 10_000  # numbers in an array that travels alone
 Shared = TypeVar("Shared")
 Spread = Literal["members", "rows"]
 
@@ -114,17 +113,17 @@ def spread(value: Shared, count: int) -> Shared:
 def mean(value: Shared) -> Shared:
     """The mean over the devices that share the rows of a minibatch; where one has them all, the value itself.
 
-    Large arrays travel alone and all small ones in one message, since meeting takes longer than what is said. They are
-    padded and added up, since a CPU is slow to concatenate.
+    All arrays are one message, since meeting takes longer than what is said; it is filled part by part, since a CPU is
+    slow to concatenate.
     """
     mesh = jax.sharding.get_abstract_mesh()
     if SHARES not in mesh.manual_axes or mesh.shape[SHARES] == 1:
         return value
     leaves, structure = jax.tree.flatten(value)
-    small = [leaf for leaf in leaves if leaf.size < LARGE]
-    ends = np.cumsum([leaf.size for leaf in small], dtype=int).tolist()
-    padded = [jnp.pad(x.reshape(-1), (end - x.size, ends[-1] - end)) for x, end in zip(small, ends, strict=True)]
-    message = jax.lax.pmean(sum(padded), SHARES)
-    arrived = iter([message[end - x.size : end].reshape(x.shape) for x, end in zip(small, ends, strict=True)])
-    means = [next(arrived) if leaf.size < LARGE else jax.lax.pmean(leaf, SHARES) for leaf in leaves]
+    ends = np.cumsum([leaf.size for leaf in leaves]).tolist()
+    message = jax.lax.optimization_barrier(jnp.zeros(ends[-1]))
+    for leaf, end in zip(leaves, ends, strict=True):
+        message = jax.lax.dynamic_update_slice(message, leaf.reshape(-1), (end - leaf.size,))
+    message = jax.lax.pmean(message, SHARES)
+    means = [message[end - x.size : end].reshape(x.shape) for x, end in zip(leaves, ends, strict=True)]
     return jax.tree.unflatten(structure, means)

@@ -84,7 +84,7 @@ def plain_system(now, after, residual, discount) -> tuple[np.ndarray, np.ndarray
 @pytest.mark.parametrize("ridge", [1e-4, 1e-1])
 def test_the_fixed_point_is_a_dense_solution(ridge):
     given = successors(0)
-    solved = targeted.observe(targeted.unsolved(ACTIONS, 2), *given, FLOOR, 0.0)
+    solved = targeted.observe(targeted.unsolved(ACTIONS, 2), targeted.see(2, *given, FLOOR), 0.0)
     matrix, vector = plain_system(*given)
     weight = ridge * np.sqrt(1 + (matrix**2).sum())
     stacked = np.concatenate([matrix, weight * np.eye(2 * FEATURES)]), np.concatenate([vector, np.zeros(2 * FEATURES)])
@@ -96,10 +96,10 @@ def test_the_fixed_point_is_a_dense_solution(ridge):
 
 def test_old_batches_fade_and_equal_ones_converge():
     solved = targeted.unsolved(ACTIONS, 2)
-    solved = targeted.observe(solved, *successors(0), FLOOR, 0.5)
+    solved = targeted.observe(solved, targeted.see(2, *successors(0), FLOOR), 0.5)
     for _ in range(20):
-        solved = targeted.observe(solved, *successors(1), FLOOR, 0.5)
-    alone = targeted.observe(targeted.unsolved(ACTIONS, 2), *successors(1), FLOOR, 0.0)
+        solved = targeted.observe(solved, targeted.see(2, *successors(1), FLOOR), 0.5)
+    alone = targeted.observe(targeted.unsolved(ACTIONS, 2), targeted.see(2, *successors(1), FLOOR), 0.0)
     for ours, theirs in zip(jax.tree.leaves(solved), jax.tree.leaves(alone), strict=True):
         np.testing.assert_allclose(ours, theirs, atol=1e-5)
 
@@ -138,7 +138,7 @@ def test_on_a_bandit_the_running_correction_nears_the_closed_form():
         rows_ = bandits.sample(key, replace(bandit, noise=0.0), 2000)
         now = rows_.action, rows_.log_density
         residual = rows_.reward[None] - slopes[:, None] * rows_.action[:, 0][None]
-        return targeted.observe(solved, now, now, residual, zeros, jnp.log(0.2), 0.995), None
+        return targeted.observe(solved, targeted.see(8, now, now, residual, zeros, jnp.log(0.2)), 0.995), None
 
     keys = jax.random.split(jax.random.key(0), 1500)
     solved = jax.jit(lambda keys: jax.lax.scan(step, targeted.unsolved(1, 8), keys)[0])(keys)
@@ -200,10 +200,9 @@ def flood(action, log_density, after, next_log_density, discount: float = 0.99, 
     count = len(log_density)
     shares = jnp.stack([jnp.full(count, discount), jnp.zeros(count)])
     solved = targeted.unsolved(action.shape[1], degree)
+    seen = targeted.see(degree, (action, log_density), (after, next_log_density), jnp.ones((2, count)), shares, FLOOR)
     for _ in range(3):
-        solved = targeted.observe(
-            solved, (action, log_density), (after, next_log_density), jnp.ones((2, count)), shares, FLOOR, 0.5
-        )
+        solved = targeted.observe(solved, seen, 0.5)
     solved = targeted.resolve(solved, jnp.ones(()), FLOOR, 1e-3)
     return np.asarray(targeted.correction(solved.value, action, jnp.full(count, -9.0), FLOOR))
 

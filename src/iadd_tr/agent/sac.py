@@ -10,7 +10,7 @@ from jaxtyping import Array, Float
 
 from iadd_tr import adam, devices
 from iadd_tr.agent import critic, policy, targeted
-from iadd_tr.agent.targeted import Epsilon, Solved
+from iadd_tr.agent.targeted import Epsilon, Seen, Solved
 from iadd_tr.nets import MLP, multiplying
 from iadd_tr.products import multiply
 from iadd_tr.settings import Agent
@@ -116,47 +116,69 @@ def update_critics(
     noise: Noise, state: State, rows: Transition, run: Run, agent: Agent
 ) -> tuple[State, dict[str, Float[Array, ""]]]:
     """Minimise Eq. 20: the critics against Eq. 12, then the correction against Eq. 18 with the critics fixed."""
-    next_action, next_log_density = policy.respond(noise.next_action, state.actor.value, rows.next_observation)
-    bonus = -jnp.exp(state.log_temperature.value) * next_log_density
-    discount = agent.gamma * rows.discount
-    next_value = critic.values(state.slow_critics, rows.next_observation, next_action)
-    target = critic.bellman_target(rows.reward, discount, next_value, bonus)
+    after = look_ahead(noise, state, rows, agent)
+    target = critic.bellman_target(rows.reward, after.discount, after.value, after.bonus)
     (td_loss, value), gradient = jax.value_and_grad(critic.td_loss, has_aux=True)(
         state.critics.value, rows.observation, rows.action, target
     )
-    before = state.critics.value
-    critics = descend(state.critics, devices.mean(gradient), run.agent_rate)
+    lesson, targeted_loss, correction = teach(state, rows, value, after, run, agent)
+    gradient, lesson = devices.mean((gradient, lesson))
+    critics = descend(state.critics, gradient, run.agent_rate)
     slow = follow(state.slow_critics, critics.value, agent.polyak)
     state = eqx.tree_at(lambda s: (s.critics, s.slow_critics), state, (critics, slow))
+    if state.epsilon is not None:
+        epsilon = learn(state.epsilon, lesson, run, agent)
+        slow_epsilon = follow(state.slow_epsilon, epsilon.value, agent.polyak)
+        state = eqx.tree_at(lambda s: (s.epsilon, s.slow_epsilon), state, (epsilon, slow_epsilon))
     info = {"critic_loss": td_loss, "value": jnp.mean(value)}
-    if state.epsilon is None:
-        return state, {**info, "targeted_loss": jnp.zeros(()), "correction": jnp.zeros(())}
+    return state, {**info, "targeted_loss": targeted_loss, "correction": correction}
 
+
+class After(eqx.Module):
+    """What the policy answers to a minibatch's next states, and what it is worth there."""
+
+    action: Float[Array, "B A"]
+    log_density: Float[Array, " B"]
+    value: Float[Array, "2 B"]
+    bonus: Float[Array, " B"]
+    discount: Float[Array, " B"]
+
+
+def look_ahead(noise: Noise, state: State, rows: Transition, agent: Agent) -> After:
+    """The slow critics' values, the bonus of entropy, and gamma or 0."""
+    action, log_density = policy.respond(noise.next_action, state.actor.value, rows.next_observation)
+    value = critic.values(state.slow_critics, rows.next_observation, action)
+    bonus = -jnp.exp(state.log_temperature.value) * log_density
+    return After(action, log_density, value, bonus, agent.gamma * rows.discount)
+
+
+def teach(
+    state: State, rows: Transition, value: Float[Array, "2 B"], after: After, run: Run, agent: Agent
+) -> tuple[MLP | Seen | None, Float[Array, ""], Float[Array, ""]]:
+    """What a minibatch teaches the correction, the targeted loss, and the mean correction."""
+    if state.epsilon is None:
+        return None, jnp.zeros(()), jnp.zeros(())
+    next_value = after.value
     if agent.epsilon_target == "online":
-        next_value = critic.values(before, rows.next_observation, next_action)
-    next_adjusted = targeted.adjust(state.slow_epsilon, next_value, next_action, next_log_density, run.log_floor)
-    adjusted_target = critic.bellman_target(rows.reward, discount, next_adjusted, bonus)
-    (loss, shift), gradient = jax.value_and_grad(targeted.loss, has_aux=True)(
-        state.epsilon.value, value, rows.action, rows.log_density, run.log_floor, adjusted_target
+        next_value = critic.values(state.critics.value, rows.next_observation, after.action)
+    adjusted = targeted.adjust(state.slow_epsilon, next_value, after.action, after.log_density, run.log_floor)
+    target = critic.bellman_target(rows.reward, after.discount, adjusted, after.bonus)
+    (loss, shift), lesson = jax.value_and_grad(targeted.loss, has_aux=True)(
+        state.epsilon.value, value, rows.action, rows.log_density, run.log_floor, target
     )
     if isinstance(state.epsilon, Solved):
-        discounts = discount[None] * jax.nn.one_hot(jnp.argmin(next_adjusted, axis=0), 2, axis=0)
-        residual = rows.reward + discount * bonus + jnp.sum(discounts * next_value, axis=0)
-        epsilon = targeted.observe(
-            state.epsilon,
-            (rows.action, rows.log_density),
-            (next_action, next_log_density),
-            residual[None] - value,
-            discounts,
-            run.log_floor,
-            agent.epsilon_decay,
-        )
-    else:
-        gradient = jax.tree.map(lambda g: run.beta * g, devices.mean(gradient))
-        epsilon = descend(state.epsilon, gradient, run.targeted_rate)
-    slow_epsilon = follow(state.slow_epsilon, epsilon.value, agent.polyak)
-    state = eqx.tree_at(lambda s: (s.epsilon, s.slow_epsilon), state, (epsilon, slow_epsilon))
-    return state, {**info, "targeted_loss": loss, "correction": jnp.mean(jnp.abs(shift))}
+        discounts = after.discount[None] * jax.nn.one_hot(jnp.argmin(adjusted, axis=0), 2, axis=0)
+        residual = rows.reward + after.discount * after.bonus + jnp.sum(discounts * next_value, axis=0)
+        answers = (rows.action, rows.log_density), (after.action, after.log_density)
+        lesson = targeted.see(state.epsilon.value.degree, *answers, residual[None] - value, discounts, run.log_floor)
+    return lesson, loss, jnp.mean(jnp.abs(shift))
+
+
+def learn(epsilon: Learner[MLP] | Solved, lesson: Any, run: Run, agent: Agent) -> Learner[MLP] | Solved:
+    """One step of the correction."""
+    if isinstance(epsilon, Solved):
+        return targeted.observe(epsilon, lesson, agent.epsilon_decay)
+    return descend(epsilon, jax.tree.map(lambda g: run.beta * g, lesson), run.targeted_rate)
 
 
 def update_actor(noise: Noise, state: State, rows: Transition, run: Run) -> tuple[State, dict[str, Float[Array, ""]]]:

@@ -11,7 +11,6 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Float
 
-from iadd_tr import devices
 from iadd_tr.nets import GLOROT_UNIFORM, MLP, Linear, mlp, twin_values, zero_last
 from iadd_tr.types import PRNGKey
 
@@ -142,27 +141,43 @@ def unsolved(actions: int, degree: int) -> Solved:
     return Solved(Polynomial(zeros, degree), jnp.zeros((size, size)), zeros, jnp.zeros((2, size, size)))
 
 
-def observe(
-    solved: Solved,
+class Seen(eqx.Module):
+    """A batch's means of f f', of f r and of f g'."""
+
+    square: Float[Array, "F F"]
+    moment: Float[Array, "2 F"]
+    bootstrap: Float[Array, "2 F F"]
+
+
+def see(
+    degree: int,
     now: tuple[Float[Array, "B A"], Float[Array, " B"]],
     after: tuple[Float[Array, "B A"], Float[Array, " B"]],
     residual: Float[Array, "2 B"],
     discount: Float[Array, "2 B"],
     log_floor: Float[Array, ""],
-    decay: float,
-) -> Solved:
-    """Let a batch into the means: actions and their log-densities now and after, and what discounts each twin there."""
-    zero, degree = jnp.zeros(()), solved.value.degree
+) -> Seen:
+    """The means of a batch: of actions and their log-densities now and after, and what discounts each twin there."""
+    zero = jnp.zeros(())
     here, there = (features(action, degree) for action, _ in (now, after))
     added = discount[:, None] * over_density(there, after[1] - log_floor, zero).T[None]
-    share = jnp.full(residual.shape[1], (1 - decay) / residual.shape[1])
+    share = jnp.full(residual.shape[1], 1 / residual.shape[1])
     sides = jnp.concatenate([residual[:, None], added], axis=1)
-    square, means = devices.mean(normal_equations(here, sides, now[1] - log_floor, zero, share))
+    square, means = normal_equations(here, sides, now[1] - log_floor, zero, share)
+    return Seen(square, means[:, 0], means[:, 1:])
+
+
+def observe(solved: Solved, seen: Seen, decay: float) -> Solved:
+    """Let a batch into the means."""
+
+    def mixed(old: Array, new: Array) -> Array:
+        return decay * old + (1 - decay) * new
+
     return replace(
         solved,
-        square=decay * solved.square + square,
-        moment=decay * solved.moment + means[:, 0],
-        bootstrap=decay * solved.bootstrap + means[:, 1:],
+        square=mixed(solved.square, seen.square),
+        moment=mixed(solved.moment, seen.moment),
+        bootstrap=mixed(solved.bootstrap, seen.bootstrap),
     )
 
 
