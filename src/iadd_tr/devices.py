@@ -96,10 +96,14 @@ def specs(spread: Spread | None, count: int) -> list[PartitionSpec]:
 
 
 def move(value: Any, sharding: Sharding) -> Any:
-    """A stage's output, all of which lies alike, where another stage wants it."""
+    """A stage's output, all of which lies alike, where another stage wants it; what the host made goes there when a
+    program is called with it."""
     first = jax.tree.leaves(value)[0]
-    there = isinstance(first, jax.Array) and first.sharding.is_equivalent_to(sharding, first.ndim)
-    return value if there else jax.device_put(value, sharding)
+    if not isinstance(first, jax.Array) or first.sharding.is_equivalent_to(sharding, first.ndim):
+        return value
+    if isinstance(sharding, SingleDeviceSharding) and first.is_fully_replicated:
+        return jax.tree.map(lambda x: x.addressable_data(0), value)  # the first device has all of it
+    return jax.device_put(value, sharding)
 
 
 def spread(value: Shared, count: int) -> Shared:

@@ -108,10 +108,11 @@ class Batch:
     def _given(self, stage: Stage, arguments: Sequence[Any]) -> list[Any]:
         """A program's arguments, where it wants them."""
         shared = [np.int32(value) for value in arguments[: stage.shared]]
-        own, mesh = [self.runs[stage.spread], *arguments[stage.shared :]], self.meshes[stage.spread]
+        own, mesh = list(arguments[stage.shared :]), self.meshes[stage.spread]
         if len(set(self.meshes.values())) > 1:
-            own = [move(x, placed(mesh, spec)) for x, spec in zip(own, specs(stage.spread, len(own)), strict=True)]
-        return [*shared, *own]
+            lie = specs(stage.spread, len(own) + 1)[1:]
+            own = [move(x, placed(mesh, spec)) for x, spec in zip(own, lie, strict=True)]
+        return [*shared, self.runs[stage.spread], *own]
 
     def place(self, value: Any) -> Any:
         """What was made elsewhere, on the devices of its runs."""
