@@ -14,8 +14,8 @@ import pytest
 
 from iadd_tr import devices
 
-SCRIPT = """
-import json, sys
+SCRIPT = r"""
+import json, re, sys
 import jax
 from small import problem
 from iadd_tr.algorithm import mbpo
@@ -44,12 +44,14 @@ for stage, *arguments in (
     stage, arguments = batch.fed(stage, tuple(arguments))
     program = batch.program(stage).lower(*batch._given(stage, arguments)).compile()
     operations[stage.name] = program.cost_analysis()["flops"]
-    meetings[stage.name] = program.as_text().count(" all-reduce(")
+    sent = re.findall(r" all-reduce\(([^)]*)\)", program.as_text())
+    meetings[stage.name] = sum(len(arrays.split(",")) for arrays in sent)  # devices meet for each array
 shapes = {}
 for runs, most in ((1, 1), (2, 1), (3, 1), (4, 1), (1, 7), (2, 7), (3, 2)):
     mesh = make_mesh(runs, range(1, most + 1))
     shapes[f"{runs}x{most}"] = [1, 1] if mesh is None else list(mesh.devices.shape)
-print(json.dumps({"lines": lines, "holders": holders, "operations": operations, "meetings": meetings, "shapes": shapes}))
+found = {"operations": operations, "meetings": meetings, "shapes": shapes}
+print(json.dumps({"lines": lines, "holders": holders, **found}))
 """
 QUICK = "--xla_backend_optimization_level=0"  # compiles in half the time
 
@@ -92,10 +94,11 @@ def test_a_device_fits_two_of_three_members_and_takes_half_the_rows_of_an_update
     assert two / one == pytest.approx(share, abs=0.1)
 
 
-def test_devices_meet_twice_in_an_update_and_once_for_its_report(by_devices):
-    """The updates before the last one are a loop, whose text stands once."""
-    assert by_devices[1]["meetings"]["update"] == 0
-    assert by_devices[2]["meetings"]["update"] == 2 + 2 + 1
+def test_devices_meet_twice_in_an_update_and_once_in_a_gradient_step(by_devices):
+    """Beside that once for the update's report, and in an epoch of a fit twice. The updates before the last one are a
+    loop, whose text stands once, and gradient steps stand in two: a pair, and what is left over."""
+    assert set(by_devices[1]["meetings"].values()) == {0}
+    assert by_devices[2]["meetings"] == {"update": 2 + 2 + 1, "fit": 2 + 1 + 2}
 
 
 @pytest.mark.parametrize("runs", ["1", "2", "solved"])

@@ -9,6 +9,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 from jax.sharding import Mesh, NamedSharding, PartitionSpec, Sharding, SingleDeviceSharding
+from jaxtyping import Array
 
 RUNS, SHARES = "runs", "shares"  # a mesh's two axes
 OF_RUNS = PartitionSpec(RUNS)  # [R, ...], each run on all devices that share its work
@@ -112,6 +113,17 @@ def spread(value: Shared, count: int) -> Shared:
         return value
     axis = PartitionSpec(SHARES)
     return jax.tree.map(lambda x: jax.lax.with_sharding_constraint(x, axis) if x.shape[:1] == (count,) else x, value)
+
+
+def copied(vectors: tuple[Array, ...], count: int) -> tuple[Array, ...]:
+    """Vectors that all of `count` members read; where several devices share these, [count, 1, ...]: a copy for each, so
+    that what the members of a device say of all vectors is one message."""
+    mesh = jax.sharding.get_abstract_mesh()
+    if SHARES not in mesh.axis_names or mesh.shape[SHARES] == 1:
+        return vectors
+    copies = jnp.broadcast_to(jnp.concatenate(vectors), (count, 1, sum(vector.size for vector in vectors)))
+    ends = np.cumsum([vector.size for vector in vectors])[:-1].tolist()
+    return tuple(jnp.split(jax.lax.optimization_barrier(copies), ends, axis=-1))
 
 
 def mean(value: Shared) -> Shared:

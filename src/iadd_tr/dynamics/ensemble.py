@@ -6,7 +6,7 @@ import jax.numpy as jnp
 import optax
 from jaxtyping import Array, Bool, Float, Int
 
-from iadd_tr import adam
+from iadd_tr import adam, devices
 from iadd_tr.dynamics import monolith, stages
 from iadd_tr.dynamics.member import Member, Prediction, Scale
 from iadd_tr.gaussian import soft_bound
@@ -73,7 +73,8 @@ def predict_members(
         return member(scale, observation, action, noise)
 
     prediction = jax.vmap(one)(parameters.members, observation, action, noise)
-    log_variance = soft_bound(prediction.log_variance, parameters.lower, parameters.upper)
+    lower, upper = devices.copied((parameters.lower, parameters.upper), parameters.count)
+    log_variance = soft_bound(prediction.log_variance, lower, upper)
     log_variance = log_variance + 2.0 * jnp.log(scale.target_std)[None, None]
     return eqx.tree_at(lambda p: p.log_variance, prediction, log_variance)
 
