@@ -1,6 +1,6 @@
 """Which devices runs lie on, and how the cores that runs leave idle share the work of one."""
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from contextlib import suppress
 from functools import cache
 from typing import Any, Literal, TypeVar
@@ -9,7 +9,6 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 from jax.sharding import Mesh, NamedSharding, PartitionSpec, Sharding, SingleDeviceSharding
-from jaxtyping import Array
 
 RUNS, SHARES = "runs", "shares"  # a mesh's two axes
 OF_RUNS = PartitionSpec(RUNS)  # [R, ...], each run on all devices that share its work
@@ -109,37 +108,57 @@ def move(value: Any, sharding: Sharding) -> Any:
 
 def spread(value: Shared, count: int) -> Shared:
     """The same arrays; those that lead with `count` members lie over the devices that share a run, if several do."""
-    if SHARES not in jax.sharding.get_abstract_mesh().axis_names:
+    if shares() == 1:
         return value
     axis = PartitionSpec(SHARES)
     return jax.tree.map(lambda x: jax.lax.with_sharding_constraint(x, axis) if x.shape[:1] == (count,) else x, value)
 
 
-def copied(vectors: tuple[Array, ...], count: int) -> tuple[Array, ...]:
-    """Vectors that all of `count` members read; where several devices share these, [count, 1, ...]: a copy for each, so
-    that what the members of a device say of all vectors is one message."""
+def whole(value: Shared) -> Shared:
+    """The same arrays, known to all devices that share a run."""
+    if shares() == 1:
+        return value
+    return jax.tree.map(lambda x: jax.lax.with_sharding_constraint(x, PartitionSpec()), value)
+
+
+def shares() -> int:
+    """How many devices share the work of a run here."""
     mesh = jax.sharding.get_abstract_mesh()
-    if SHARES not in mesh.axis_names or mesh.shape[SHARES] == 1:
-        return vectors
-    copies = jnp.broadcast_to(jnp.concatenate(vectors), (count, 1, sum(vector.size for vector in vectors)))
-    ends = np.cumsum([vector.size for vector in vectors])[:-1].tolist()
-    return tuple(jnp.split(jax.lax.optimization_barrier(copies), ends, axis=-1))
+    return mesh.shape[SHARES] if SHARES in mesh.axis_names else 1
+
+
+def by_share(function: Callable[[Any, Any], tuple[Any, Any]]) -> Callable[[Any, Any], tuple[Any, Any]]:
+    """A function of arrays that lead with members and of others, with answers of both kinds: of devices that share a
+    run each computes it for its own members, and they tell each other what the others are."""
+    if shares() == 1:
+        return function
+    both = PartitionSpec(SHARES), PartitionSpec()
+    return jax.shard_map(function, in_specs=both, out_specs=both, axis_names={SHARES}, check_vma=False)
 
 
 def mean(value: Shared) -> Shared:
-    """The mean over the devices that share the rows of a minibatch; where one has them all, the value itself.
+    """The mean over the devices that share the rows of a minibatch; where one has them all, the value itself."""
+    return jax.tree.map(lambda x: x / shares(), total(value)) if apart() else value
+
+
+def total(value: Shared) -> Shared:
+    """The sum over the devices that share a run's work; where one has it all, the value itself.
 
     All arrays are one message, since meeting takes longer than what is said; it is filled part by part, since a CPU is
     slow to concatenate.
     """
-    mesh = jax.sharding.get_abstract_mesh()
-    if SHARES not in mesh.manual_axes or mesh.shape[SHARES] == 1:
+    if not apart():
         return value
     leaves, structure = jax.tree.flatten(value)
     ends = np.cumsum([leaf.size for leaf in leaves]).tolist()
     message = jax.lax.optimization_barrier(jnp.zeros(ends[-1]))
     for leaf, end in zip(leaves, ends, strict=True):
         message = jax.lax.dynamic_update_slice(message, leaf.reshape(-1), (end - leaf.size,))
-    message = jax.lax.pmean(message, SHARES)
-    means = [message[end - x.size : end].reshape(x.shape) for x, end in zip(leaves, ends, strict=True)]
-    return jax.tree.unflatten(structure, means)
+    message = jax.lax.psum(message, SHARES)
+    totals = [message[end - x.size : end].reshape(x.shape) for x, end in zip(leaves, ends, strict=True)]
+    return jax.tree.unflatten(structure, totals)
+
+
+def apart() -> bool:
+    """Whether each of several devices that share a run computes with what is its own."""
+    return shares() > 1 and SHARES in jax.sharding.get_abstract_mesh().manual_axes

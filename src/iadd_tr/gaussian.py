@@ -41,7 +41,7 @@ def uniform_log_density(actions: int) -> float:
 
 
 def soft_bound(
-    value: Float[Array, "*B D"], lower: Float[Array, "*#B D"], upper: Float[Array, "*#B D"]
+    value: Float[Array, "*B D"], lower: Float[Array, " D"], upper: Float[Array, " D"]
 ) -> Float[Array, "*B D"]:
     """Softplus clamp of log-variances between learned bounds."""
     value, lower, upper = (side_by_side(jnp.broadcast_to(x, value.shape)) for x in (value, lower, upper))

@@ -33,8 +33,8 @@ TINY = presets.Preset(
 
 
 def work(function, *arguments) -> float:
-    """Multiplications and additions of all matrix products in a program without loops, but for those of which nothing
-    that comes out makes use."""
+    """Multiplications and additions of all matrix products in a program, whose loops have a fixed length, but for those
+    of which nothing that comes out makes use."""
     program = jax.make_jaxpr(function)(*arguments).jaxpr
     return products(partial_eval.dce_jaxpr(program, [True] * len(program.outvars))[0])
 
@@ -48,7 +48,7 @@ def products(jaxpr: jax.extend.core.Jaxpr) -> float:
             total += 2.0 * equation.outvars[0].aval.size * np.prod([shape[i] for i in contracted])
         for inner in jax.tree.leaves(list(equation.params.values()), is_leaf=lambda x: hasattr(x, "eqns")):
             if hasattr(inner, "jaxpr"):
-                total += products(inner.jaxpr)
+                total += equation.params.get("length", 1) * products(inner.jaxpr)
             elif hasattr(inner, "eqns"):
                 total += products(inner)
     return total
@@ -78,7 +78,8 @@ def test_a_gradient_step_and_an_imagined_row_are_counted_product_by_product(algo
 
     def step(main):
         trained = fit.prepare(main.parameters, main.optimiser)
-        return fit.gradient_step(jax.random.key(0), trained, main.scale, examples(rows), rate, 0, False)
+        shown = examples(rows)
+        return fit.gradient_step(jax.random.key(0), trained, main.scale, shown, rate, model.members, 0, False)
 
     assert floors.gradient_step(setting).operations == work(step, main)
 

@@ -25,7 +25,7 @@ SCALE = Scale(jnp.full(OBS, 2.0), jnp.full(OBS, 3.0), jnp.full(ACT, 0.1), jnp.fu
 init = jax.jit(ensemble.init, static_argnums=(1, 2, 3))
 train = jax.jit(fit.fit, static_argnames=("model", "learn_ending"))
 split_rows, bootstrap = jax.jit(splits.split_rows), jax.jit(splits.bootstrap, static_argnums=2)
-gradient_step = jax.jit(fit.gradient_step, static_argnames=("noise_width", "learn_ending"))
+gradient_step = jax.jit(fit.gradient_step, static_argnames=("members", "noise_width", "learn_ending"))
 
 
 def arrays(*columns) -> list:
@@ -106,6 +106,22 @@ def test_loss_is_what_plain_numpy_computes(learn_ending):
     assert float(ours) == pytest.approx(plain_loss(parameters, SCALE, rows, learn_ending), rel=1e-5)
 
 
+@pytest.mark.parametrize("learn_ending", [False, True])
+@pytest.mark.parametrize("reference", [None, jnp.zeros(ACT)], ids=["monolith", "two-stage"])
+def test_members_in_turn_have_the_gradient_of_all_together_and_spare_ones_change_no_other(reference, learn_ending):
+    parameters = noisy(fresh(model=DEEP, reference=reference).parameters)
+    shown = examples(jax.tree.map(lambda x: x[:96].reshape(4, 24, *x.shape[1:]), filled().rows))
+    noise = jnp.zeros((4, 24, 0))
+    first = jax.tree.map(lambda x: x[:3], shown)
+    expected = jax.jit(jax.grad(fit.loss), static_argnums=5)(parameters, None, SCALE, first, noise[:3], learn_ending)
+    in_turn = jax.jit(fit.gradient_in_turn, static_argnums=(4, 5))
+    alone = in_turn(parameters, SCALE, first, noise[:3], 3, learn_ending)
+    spare = in_turn(ensemble.resize(parameters, 4), SCALE, shown, noise, 3, learn_ending)
+    assert spare.count == 4
+    for ours in (alone, ensemble.resize(spare, 3)):
+        jax.tree.map(lambda a, b: np.testing.assert_allclose(a, b, rtol=1e-4, atol=1e-5), ours, expected)
+
+
 @pytest.mark.parametrize("cpu", [True, False], ids=["CPU", "GPU"])
 @pytest.mark.parametrize("reference", [None, jnp.zeros(ACT)], ids=["monolith", "two-stage"])
 def test_steps_in_half_precision_are_those_in_single_precision_up_to_rounding(monkeypatch, reference, cpu):
@@ -117,7 +133,7 @@ def test_steps_in_half_precision_are_those_in_single_precision_up_to_rounding(mo
         trained = fit.prepare(noisy(ensemble.parameters), ensemble.optimiser)
         for step in range(3):
             key, rate = jax.random.key(step), jnp.array(1e-3)
-            trained = gradient_step(key, trained, SCALE, shown, rate, ensemble.noise_width, learn_ending=True)
+            trained = gradient_step(key, trained, SCALE, shown, rate, 3, ensemble.noise_width, learn_ending=True)
         return trained, *fit.finish(trained)
 
     plain, *single = stepped()
@@ -228,7 +244,9 @@ def plain_fit(key, start, buffer: Replay, rate: float):
         for i in range(5):
             shown = examples(replay.take(buffer.rows, boot[:, order[(16 * i + np.arange(16)) % 80]]))
             step_key = jax.random.fold_in(batch_key, i)
-            trained = gradient_step(step_key, trained, scale, shown, jnp.array(rate), noise_width=0, learn_ending=False)
+            trained = gradient_step(
+                step_key, trained, scale, shown, jnp.array(rate), 3, noise_width=0, learn_ending=False
+            )
         epoch, stale = epoch + 1, stale + 1
         for m in range(3):
             member = jax.tree.map(lambda x, m=m: x[m], fit.finish(trained)[0].members)

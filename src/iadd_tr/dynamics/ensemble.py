@@ -1,17 +1,22 @@
 """The only file that knows there are many members: their shared state, and one elite's prediction for each row."""
 
+from dataclasses import replace
+from typing import Any, TypeVar
+
 import equinox as eqx
 import jax
 import jax.numpy as jnp
 import optax
 from jaxtyping import Array, Bool, Float, Int
 
-from iadd_tr import adam, devices
+from iadd_tr import adam
 from iadd_tr.dynamics import monolith, stages
 from iadd_tr.dynamics.member import Member, Prediction, Scale
 from iadd_tr.gaussian import soft_bound
 from iadd_tr.settings import Model
 from iadd_tr.types import PRNGKey
+
+Trained = TypeVar("Trained")
 
 
 class Parameters(eqx.Module):
@@ -73,8 +78,7 @@ def predict_members(
         return member(scale, observation, action, noise)
 
     prediction = jax.vmap(one)(parameters.members, observation, action, noise)
-    lower, upper = devices.copied((parameters.lower, parameters.upper), parameters.count)
-    log_variance = soft_bound(prediction.log_variance, lower, upper)
+    log_variance = soft_bound(prediction.log_variance, parameters.lower, parameters.upper)
     log_variance = log_variance + 2.0 * jnp.log(scale.target_std)[None, None]
     return eqx.tree_at(lambda p: p.log_variance, prediction, log_variance)
 
@@ -107,6 +111,20 @@ def pick_elites(ensemble: Ensemble) -> Parameters:
     parameters = ensemble.parameters
     elites = jax.tree.map(lambda x: x[ensemble.elites], parameters.members)
     return Parameters(elites, parameters.lower, parameters.upper)
+
+
+def resize(trained: Trained, count: int) -> Trained:
+    """A tree whose ensembles have so many members: the first ones, or all and copies of the last."""
+
+    def one(node: Any) -> Any:
+        if not isinstance(node, Parameters) or node.count == count:
+            return node
+        more = count - node.count
+        return replace(
+            node, members=jax.tree.map(lambda x: jnp.concatenate([x, *[x[-1:]] * more])[:count], node.members)
+        )
+
+    return jax.tree.map(one, trained, is_leaf=lambda node: isinstance(node, Parameters))
 
 
 def choose(improved: Bool[Array, " M"], new: Parameters, old: Parameters) -> Parameters:

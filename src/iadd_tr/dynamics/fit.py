@@ -14,7 +14,7 @@ from iadd_tr.dynamics import ensemble as ensembles
 from iadd_tr.dynamics.ensemble import Ensemble, Parameters
 from iadd_tr.dynamics.examples import Examples, Extra, examples, minibatch, target
 from iadd_tr.dynamics.folded import Folded, each, fold, halve, runs_at_once, unfold
-from iadd_tr.dynamics.member import Prediction, Scale, decay_loss
+from iadd_tr.dynamics.member import Member, Prediction, Scale, decay_loss
 from iadd_tr.dynamics.split import Split, bootstrap, holdout_count, shuffle_live, split_rows
 from iadd_tr.gaussian import gaussian_nll
 from iadd_tr.loops import in_chunks, while_going
@@ -82,16 +82,18 @@ def fit(
     split_key, boot_key, epoch_key = jax.random.split(key, 3)
     split = split_rows(split_key, buffer, pace)
     scale = fit_scale(buffer.rows, split, model.normalise_target)
-    boot = bootstrap(boot_key, split, model.members)
+    count = model.members + -model.members % devices.shares()  # spare ones make the devices' shares even
+    boot = bootstrap(boot_key, split, count)
     training = pace - holdout_count(pace)
     steps = jnp.maximum((training + model.fit_batch - 1) // model.fit_batch, 1)
     data = Data(epoch_key, buffer.rows, split, boot, scale, rate, steps, pace, extra)
-    one_epoch = partial(epoch, batch=model.fit_batch, noise_width=ensemble.noise_width, learn_ending=learn_ending)
-    start = devices.spread(begin(ensemble), model.members)
+    one_epoch = partial(epoch, model=model, noise_width=ensemble.noise_width, learn_ending=learn_ending)
+    start = devices.spread(devices.whole(begin(ensembles.resize(ensemble, count))), count)
     end = while_going(partial(going, model=model), one_epoch, start, data)
+    best, optimiser = ensembles.resize(devices.whole((end.best, end.optimiser)), model.members)
     elites = jnp.argsort(end.best_error)[: model.elites]
     info = Info(end.epoch, jnp.mean(end.best_error[elites]))
-    return Ensemble(end.best, end.optimiser, scale, elites, ensemble.noise_width), info
+    return Ensemble(best, optimiser, scale, elites, ensemble.noise_width), info
 
 
 def begin(ensemble: Ensemble) -> Progress:
@@ -105,25 +107,26 @@ def going(progress: Progress, model: Model) -> Bool[Array, ""]:
     return (progress.stale <= model.patience) & (progress.epoch < model.fit_epochs)
 
 
-def epoch(progress: Progress, data: Data, batch: int, noise_width: int, learn_ending: bool) -> Progress:
+def epoch(progress: Progress, data: Data, model: Model, noise_width: int, learn_ending: bool) -> Progress:
     """All training rows once in minibatches; members that improve on the holdout by a hundredth are kept."""
     order_key, batch_key = jax.random.split(jax.random.fold_in(data.key, progress.epoch))
     order = shuffle_live(order_key, data.split.order.size, data.split.train)
 
     def draw(i: Int[Array, ""], fixed: tuple[Data, PRNGKey, Int[Array, " C"]]) -> tuple[PRNGKey, Examples]:
         data, batch_key, order = fixed
-        position = order[(i * batch + jnp.arange(batch)) % data.split.train]
+        position = order[(i * model.fit_batch + jnp.arange(model.fit_batch)) % data.split.train]
         row_key, noise_key = jax.random.split(jax.random.fold_in(batch_key, i))
         return noise_key, examples(minibatch(row_key, data.rows, data.boot[:, position], data.extra))
 
     def step(drawn: tuple[PRNGKey, Examples], trained: Trained, fixed: Any) -> Trained:
         (noise_key, shown), (data, *_) = drawn, fixed
-        return gradient_step(noise_key, trained, data.scale, shown, data.rate, noise_width, learn_ending)
+        return gradient_step(noise_key, trained, data.scale, shown, data.rate, model.members, noise_width, learn_ending)
 
     start = prepare(progress.parameters, progress.optimiser)
-    at_once = runs_at_once(start.rounded, batch)
+    at_once = runs_at_once(start.rounded, model.fit_batch)
     parameters, optimiser = finish(in_chunks(data.steps, draw, step, start, (data, batch_key, order), at_once))
     error = holdout_error(parameters, data.scale, data.rows, data.split, data.pace, noise_width)
+    error = jnp.where(jnp.arange(error.size) < model.members, error, jnp.inf)
     improved = error < 0.99 * progress.best_error
     return Progress(
         parameters,
@@ -160,24 +163,58 @@ def fit_scale(rows: Transition, split: Split, targets: bool) -> Scale:
     return Scale(*replay.moments(rows.observation, live), *replay.moments(rows.action, live), unit)
 
 
-@partial(jax.jit, static_argnames=("noise_width", "learn_ending"))
+@partial(jax.jit, static_argnames=("members", "noise_width", "learn_ending"))
 def gradient_step(
     key: PRNGKey,
     trained: Trained,
     scale: Scale,
     shown: Examples,
     rate: Float[Array, ""],
+    members: int,
     noise_width: int,
     learn_ending: bool,
 ) -> Trained:
-    """One step of Adam on all members."""
+    """One step of Adam on all members; what is shown to any beyond the first `members` teaches the others nothing."""
     noise = jax.random.normal(key, (*shown.discount.shape, noise_width))
     parameters, rounded = trained.parameters, trained.rounded
-    own, through = jax.grad(loss, (0, 1))(parameters, rounded, scale, shown, noise, learn_ending)
+    if devices.on_cpu():
+        own, through = gradient_in_turn(parameters, scale, shown, noise, members, learn_ending), None
+    else:
+        own, through = jax.grad(loss, (0, 1))(parameters, rounded, scale, shown, noise, learn_ending)
     if rounded is None:
         return Trained(*adam.descend(parameters, trained.optimiser, own, rate), None)
     gradient = jax.tree.map(lambda a, b: a + b.astype(a.dtype), own, through)
     return Trained(*adam.descend_in_turn(parameters, trained.optimiser, gradient, rate, rounded))
+
+
+def gradient_in_turn(
+    parameters: Parameters,
+    scale: Scale,
+    shown: Examples,
+    noise: Float[Array, "M B L"],
+    members: int,
+    learn_ending: bool,
+) -> Parameters:
+    """The gradient of the loss, one member after another, so that what a core computes for one stays in its cache."""
+
+    def one(given: tuple[Member, Examples, Float[Array, "B L"]], whole: Any) -> tuple[Member, Any]:
+        (scale, *bounds), (member, rows, own_noise) = whole, jax.tree.map(lambda x: x[None], given)
+
+        def own_loss(own: Parameters) -> Float[Array, ""]:
+            return misfit(own, scale, rows, own_noise, learn_ending) + decay(own)
+
+        gradient = jax.grad(own_loss)(Parameters(member, *bounds))
+        return jax.tree.map(lambda x: x[0], gradient.members), (gradient.lower, gradient.upper)
+
+    def each(own: Any, whole: Any) -> tuple[Member, Any]:
+        given, real = own
+        gradients, pulls = jax.lax.map(lambda given: one(given, whole), given)
+        return gradients, devices.total(jax.tree.map(lambda x: jnp.sum(real[:, None] * x, axis=0), pulls))
+
+    bounds = parameters.lower, parameters.upper
+    real = (jnp.arange(parameters.count) < members).astype(jnp.float32)
+    gradients, pulls = devices.by_share(each)(((parameters.members, shown, noise), real), (scale, *bounds))
+    return Parameters(gradients, *jax.tree.map(jnp.add, pulls, jax.grad(pull, (0, 1))(*bounds)))
 
 
 def loss(
@@ -188,15 +225,30 @@ def loss(
     noise: Float[Array, "M B L"],
     learn_ending: bool,
 ) -> Float[Array, ""]:
-    """Sum over members of the Gaussian loss, their weight decay, the bounds' pull and, if asked, the end's."""
+    """What members have to learn, their weight decay, and the pull of the bounds that they share."""
     read = parameters if rounded is None else rounded
-    prediction = ensembles.predict_members(read, scale, shown.observation, shown.action, noise)
+    learned = misfit(read, scale, shown, noise, learn_ending)
+    return learned + decay(parameters) + pull(parameters.lower, parameters.upper)
+
+
+def misfit(
+    parameters: Parameters, scale: Scale, shown: Examples, noise: Float[Array, "M B L"], learn_ending: bool
+) -> Float[Array, ""]:
+    """Sum over members of the Gaussian loss and, if asked, the end's."""
+    prediction = ensembles.predict_members(parameters, scale, shown.observation, shown.action, noise)
     members = shown.discount.shape[0]
     likelihood = members * gaussian_nll(prediction.mean, prediction.log_variance, shown.target)
-    bounds = BOUND_WEIGHT * (jnp.sum(parameters.upper) - jnp.sum(parameters.lower))
-    decay = jnp.sum(jax.vmap(decay_loss)(parameters.members))
-    end = members * end_loss(prediction, shown) if learn_ending else 0.0
-    return likelihood + bounds + decay + end
+    return likelihood + (members * end_loss(prediction, shown) if learn_ending else 0.0)
+
+
+def decay(parameters: Parameters) -> Float[Array, ""]:
+    """The members' weight decay."""
+    return jnp.sum(jax.vmap(decay_loss)(parameters.members))
+
+
+def pull(lower: Float[Array, " D"], upper: Float[Array, " D"]) -> Float[Array, ""]:
+    """What draws the bounds together."""
+    return BOUND_WEIGHT * (jnp.sum(upper) - jnp.sum(lower))
 
 
 def end_loss(prediction: Prediction, shown: Examples) -> Float[Array, ""]:
