@@ -90,6 +90,10 @@ def test_networks_lie_on_the_devices_that_share_their_run_and_rows_on_that_of_th
     assert by_devices[2]["holders"] == {"1": alone | {"agent": [2], "models": [2]}, "2": both}
 
 
+in_turn = pytest.mark.skipif(not devices.NESTS, reason="JAX cannot share out members that are fitted in turn")
+
+
+@in_turn
 def test_a_device_fits_two_of_three_members_and_takes_half_the_rows_of_an_update(by_devices):
     """Beside the loops over members both programs have the same ones."""
     one, two = (Counter(by_devices[devices]["loops"]["fit"]) for devices in (1, 2))
@@ -99,6 +103,7 @@ def test_a_device_fits_two_of_three_members_and_takes_half_the_rows_of_an_update
     assert two / one == pytest.approx(1 / 2, abs=0.1)
 
 
+@in_turn
 def test_devices_meet_twice_in_an_update_and_once_in_a_gradient_step(by_devices):
     """Beside that once for the update's report, and in an epoch of a fit twice. The updates before the last one are a
     loop, whose text stands once, and gradient steps stand in two: a pair, and what is left over."""

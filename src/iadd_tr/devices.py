@@ -16,6 +16,7 @@ OF_ROWS = PartitionSpec(RUNS, None, SHARES)  # [R, U, B, ...], each device with 
 ROW_SHARES = (1, 2)  # shares of a minibatch: beyond two nobody has measured what the meetings cost
 BFLOAT16_GPU, HOPPER_GPU = 8.0, 9.0  # compute capabilities; other GPUs, whose is no number, have not been measured
 BFLOAT16_CPU = "avx512_bf16"
+NESTS = jax.__version_info__ < (0, 11)  # later partitioners crash where a device's share has shares (0.11.2 does)
 Shared = TypeVar("Shared")
 Spread = Literal["members", "rows"]
 
@@ -125,6 +126,11 @@ def shares() -> int:
     """How many devices share the work of a run here."""
     mesh = jax.sharding.get_abstract_mesh()
     return mesh.shape[SHARES] if SHARES in mesh.axis_names else 1
+
+
+def spare(count: int) -> int:
+    """How many more members make the shares of all devices even, where each takes its own in turn."""
+    return -count % shares() if NESTS else 0
 
 
 def by_share(function: Callable[[Any, Any], tuple[Any, Any]]) -> Callable[[Any, Any], tuple[Any, Any]]:

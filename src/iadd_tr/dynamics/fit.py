@@ -82,7 +82,7 @@ def fit(
     split_key, boot_key, epoch_key = jax.random.split(key, 3)
     split = split_rows(split_key, buffer, pace)
     scale = fit_scale(buffer.rows, split, model.normalise_target)
-    count = model.members + -model.members % devices.shares()  # spare ones make the devices' shares even
+    count = model.members + devices.spare(model.members)
     boot = bootstrap(boot_key, split, count)
     training = pace - holdout_count(pace)
     steps = jnp.maximum((training + model.fit_batch - 1) // model.fit_batch, 1)
@@ -177,7 +177,7 @@ def gradient_step(
     """One step of Adam on all members; what is shown to any beyond the first `members` teaches the others nothing."""
     noise = jax.random.normal(key, (*shown.discount.shape, noise_width))
     parameters, rounded = trained.parameters, trained.rounded
-    if devices.on_cpu():
+    if devices.on_cpu() and (devices.shares() == 1 or devices.NESTS):
         own, through = gradient_in_turn(parameters, scale, shown, noise, members, learn_ending), None
     else:
         own, through = jax.grad(loss, (0, 1))(parameters, rounded, scale, shown, noise, learn_ending)
