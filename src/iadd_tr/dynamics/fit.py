@@ -14,9 +14,9 @@ from iadd_tr.dynamics import ensemble as ensembles
 from iadd_tr.dynamics.ensemble import Ensemble, Parameters
 from iadd_tr.dynamics.examples import Examples, Extra, examples, minibatch, target
 from iadd_tr.dynamics.folded import Folded, each, fold, halve, runs_at_once, unfold
-from iadd_tr.dynamics.member import Member, Prediction, Scale, decay_loss
+from iadd_tr.dynamics.losses import decay, loss, misfit, pull
+from iadd_tr.dynamics.member import Member, Scale
 from iadd_tr.dynamics.split import Split, bootstrap, holdout_count, shuffle_live, split_rows
-from iadd_tr.gaussian import gaussian_nll
 from iadd_tr.loops import in_chunks, while_going
 from iadd_tr.nets import MLP, multiplying
 from iadd_tr.products import multiply, multiply_coarsely
@@ -25,7 +25,6 @@ from iadd_tr.settings import Model
 from iadd_tr.types import PRNGKey, Transition
 
 HOLDOUT_CHUNK, CACHED_CHUNK = 1000, 200  # held-out rows at once; a CPU's cache holds what few of them lead to
-BOUND_WEIGHT = 0.01
 
 
 class Info(eqx.Module):
@@ -215,45 +214,6 @@ def gradient_in_turn(
     real = (jnp.arange(parameters.count) < members).astype(jnp.float32)
     gradients, pulls = devices.by_share(each)(((parameters.members, shown, noise), real), (scale, *bounds))
     return Parameters(gradients, *jax.tree.map(jnp.add, pulls, jax.grad(pull, (0, 1))(*bounds)))
-
-
-def loss(
-    parameters: Parameters,
-    rounded: Parameters | None,
-    scale: Scale,
-    shown: Examples,
-    noise: Float[Array, "M B L"],
-    learn_ending: bool,
-) -> Float[Array, ""]:
-    """What members have to learn, their weight decay, and the pull of the bounds that they share."""
-    read = parameters if rounded is None else rounded
-    learned = misfit(read, scale, shown, noise, learn_ending)
-    return learned + decay(parameters) + pull(parameters.lower, parameters.upper)
-
-
-def misfit(
-    parameters: Parameters, scale: Scale, shown: Examples, noise: Float[Array, "M B L"], learn_ending: bool
-) -> Float[Array, ""]:
-    """Sum over members of the Gaussian loss and, if asked, the end's."""
-    prediction = ensembles.predict_members(parameters, scale, shown.observation, shown.action, noise)
-    members = shown.discount.shape[0]
-    likelihood = members * gaussian_nll(prediction.mean, prediction.log_variance, shown.target)
-    return likelihood + (members * end_loss(prediction, shown) if learn_ending else 0.0)
-
-
-def decay(parameters: Parameters) -> Float[Array, ""]:
-    """The members' weight decay."""
-    return jnp.sum(jax.vmap(decay_loss)(parameters.members))
-
-
-def pull(lower: Float[Array, " D"], upper: Float[Array, " D"]) -> Float[Array, ""]:
-    """What draws the bounds together."""
-    return BOUND_WEIGHT * (jnp.sum(upper) - jnp.sum(lower))
-
-
-def end_loss(prediction: Prediction, shown: Examples) -> Float[Array, ""]:
-    """Cross-entropy of a true end, which is where the discount is 0."""
-    return jnp.mean(optax.sigmoid_binary_cross_entropy(prediction.end_logit, 1.0 - shown.discount))
 
 
 def holdout_error(
