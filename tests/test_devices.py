@@ -146,17 +146,17 @@ def test_half_precision_and_kernels_are_for_gpus_that_have_such_products(
     monkeypatch.setattr(jax, "default_backend", lambda: backend)
     monkeypatch.setattr(jax, "devices", lambda: [SimpleNamespace(compute_capability=capability)])
     assert devices.multiplies_by_warpgroups() == warpgroups
-    assert devices.fits_in_bfloat16() == expected
+    assert devices.multiplies_bfloat16() == expected
     with jax.default_matmul_precision("highest"):
-        assert not devices.fits_in_bfloat16()
+        assert not devices.multiplies_bfloat16()
 
 
 @pytest.mark.parametrize("flags", [set(), {"avx512f", "avx512_bf16"}])
 def test_a_cpu_fits_in_half_precision_where_it_says_that_it_multiplies_it(monkeypatch, flags):
     monkeypatch.setattr(devices, "cpu_flags", lambda: flags)
-    assert devices.fits_in_bfloat16() == bool(flags)
+    assert devices.multiplies_bfloat16() == bool(flags)
     with jax.default_matmul_precision("highest"):
-        assert not devices.fits_in_bfloat16()
+        assert not devices.multiplies_bfloat16()
 
 
 def test_a_cpus_flags_are_those_of_its_first_core(tmp_path):

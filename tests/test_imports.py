@@ -6,7 +6,7 @@ from pathlib import Path
 SOURCE = Path(__file__).parent.parent / "src" / "iadd_tr"
 LAYERS = [
     ["types", "settings", "products", "devices"],
-    ["adam", "loops", "runs", "nets", "gaussian", "normaliser", "replay"],
+    ["adam", "loops", "runs", "nets", "gaussian", "normaliser", "replay", "shuffle"],
     ["tasks", "dynamics", "agent"],
     ["rollout", "evaluate", "stage"],
     ["experiment"],

@@ -45,7 +45,7 @@ def make_mesh(runs: int, shares: Iterable[int] = (1,)) -> Mesh | None:
     return None if grid.size == 1 else Mesh(grid, (RUNS, SHARES))
 
 
-def fits_in_bfloat16() -> bool:
+def multiplies_bfloat16() -> bool:
     """Whether what computes multiplies bfloat16 as it is, and nobody has asked JAX for a precision."""
     asked = jax.config.jax_default_matmul_precision is not None  # pyright: ignore[reportAttributeAccessIssue]
     return not asked and (BFLOAT16_CPU in cpu_flags() if on_cpu() else capability() >= BFLOAT16_GPU)

@@ -10,7 +10,8 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Float
 
-from iadd_tr.products import Multiply
+from iadd_tr import devices
+from iadd_tr.products import Multiply, multiply, multiply_coarsely
 from iadd_tr.types import PRNGKey
 
 Networks = TypeVar("Networks")
@@ -98,6 +99,13 @@ def multiplying(by: Multiply, networks: Networks) -> Networks:
     return jax.tree.map(
         lambda node: replace(node, multiply=by) if is_perceptron(node) else node, networks, is_leaf=is_perceptron
     )
+
+
+def in_training(networks: Networks) -> Networks:
+    """A tree whose perceptrons multiply as training likes it: with rounded factors on a CPU that has products of them; on
+    a GPU JAX rounds by itself."""
+    coarsely = devices.on_cpu() and devices.multiplies_bfloat16()
+    return multiplying(multiply_coarsely if coarsely else multiply, networks)
 
 
 def twin_values(twins: Any, x: Float[Array, "B I"]) -> Float[Array, "2 B"]:

@@ -10,6 +10,7 @@ from iadd_tr.dynamics import ensemble as ensembles
 from iadd_tr.dynamics.ensemble import Ensemble, Outcome
 from iadd_tr.nets import MLP
 from iadd_tr.replay import Replay
+from iadd_tr.shuffle import shuffle
 from iadd_tr.types import Ending, PRNGKey, Transition
 
 
@@ -28,7 +29,7 @@ def imagine(
     def step(i: Int[Array, ""], carry: tuple[Float[Array, "B O"], Bool[Array, " B"], Replay]):
         observation, live, buffer = carry
         shuffle_key, action_key, outcome_key, end_key = jax.random.split(jax.random.fold_in(key, i), 4)
-        order = jax.random.permutation(shuffle_key, live.size)  # each row meets a random elite
+        order = shuffle(shuffle_key, live.size, live.size)  # each row meets a random elite
         observation, live = observation[order], live[order]
         action, log_density = policy.sample(action_key, actor, observation)
         outcome = ensembles.sample(outcome_key, model, observation, action, least_noise)

@@ -13,9 +13,10 @@ from iadd_tr.dynamics import split as splits
 from iadd_tr.dynamics.examples import Extra, examples, minibatch
 from iadd_tr.dynamics.folded import Folded, each, halve
 from iadd_tr.dynamics.member import Scale, decay_rates
-from iadd_tr.dynamics.split import Split, shuffle_live
+from iadd_tr.dynamics.split import Split
 from iadd_tr.replay import Replay
 from iadd_tr.settings import Model
+from iadd_tr.shuffle import shuffle
 from iadd_tr.types import Transition
 
 OBS, ACT, CAPACITY, SIZE = 3, 2, 120, 100
@@ -137,7 +138,7 @@ def test_steps_in_half_precision_are_those_in_single_precision_up_to_rounding(mo
         return trained, *fit.finish(trained)
 
     plain, *single = stepped()
-    monkeypatch.setattr(devices, "fits_in_bfloat16", lambda: True)
+    monkeypatch.setattr(devices, "multiplies_bfloat16", lambda: True)
     monkeypatch.setattr(devices, "on_cpu", lambda: cpu)
     monkeypatch.setattr(products, "WIDE", 1)
     trained, *half = stepped()
@@ -240,7 +241,7 @@ def plain_fit(key, start, buffer: Replay, rate: float):
     best, errors, found, stale, epoch = [None] * 3, [np.inf] * 3, [0] * 3, 0, 0
     while stale <= MODEL.patience and epoch < MODEL.fit_epochs:
         order_key, batch_key = jax.random.split(jax.random.fold_in(epoch_key, epoch))
-        order = shuffle_live(order_key, CAPACITY, split.train)
+        order = shuffle(order_key, CAPACITY, split.train)
         for i in range(5):
             shown = examples(replay.take(buffer.rows, boot[:, order[(16 * i + np.arange(16)) % 80]]))
             step_key = jax.random.fold_in(batch_key, i)

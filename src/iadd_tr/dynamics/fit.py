@@ -16,12 +16,12 @@ from iadd_tr.dynamics.examples import Examples, Extra, examples, minibatch, targ
 from iadd_tr.dynamics.folded import Folded, each, fold, halve, runs_at_once, unfold
 from iadd_tr.dynamics.losses import decay, loss, misfit, pull
 from iadd_tr.dynamics.member import Member, Scale
-from iadd_tr.dynamics.split import Split, bootstrap, holdout_count, shuffle_live, split_rows
+from iadd_tr.dynamics.split import Split, bootstrap, holdout_count, split_rows
 from iadd_tr.loops import in_chunks, while_going
-from iadd_tr.nets import MLP, multiplying
-from iadd_tr.products import multiply, multiply_coarsely
+from iadd_tr.nets import MLP, in_training, multiplying
 from iadd_tr.replay import Replay
 from iadd_tr.settings import Model
+from iadd_tr.shuffle import shuffle
 from iadd_tr.types import PRNGKey, Transition
 
 HOLDOUT_CHUNK, CACHED_CHUNK = 1000, 200  # held-out rows at once; a CPU's cache holds what few of them lead to
@@ -109,7 +109,7 @@ def going(progress: Progress, model: Model) -> Bool[Array, ""]:
 def epoch(progress: Progress, data: Data, model: Model, noise_width: int, learn_ending: bool) -> Progress:
     """All training rows once in minibatches; members that improve on the holdout by a hundredth are kept."""
     order_key, batch_key = jax.random.split(jax.random.fold_in(data.key, progress.epoch))
-    order = shuffle_live(order_key, data.split.order.size, data.split.train)
+    order = shuffle(order_key, data.split.order.size, data.split.train)
 
     def draw(i: Int[Array, ""], fixed: tuple[Data, PRNGKey, Int[Array, " C"]]) -> tuple[PRNGKey, Examples]:
         data, batch_key, order = fixed
@@ -140,11 +140,10 @@ def epoch(progress: Progress, data: Data, model: Model, noise_width: int, learn_
 def prepare(parameters: Parameters, optimiser: optax.OptState) -> Trained:
     """What the steps of an epoch train: perceptrons that a CPU multiplies as it likes, and that are folded for a GPU
     which multiplies bfloat16."""
-    coarsely = devices.fits_in_bfloat16()
-    if coarsely and not devices.on_cpu():
+    if devices.multiplies_bfloat16() and not devices.on_cpu():
         parameters, optimiser = each(fold, MLP, (parameters, optimiser))
         return Trained(parameters, optimiser, each(halve, Folded, parameters))
-    return Trained(*multiplying(multiply_coarsely if coarsely else multiply, (parameters, optimiser)), None)
+    return Trained(*in_training((parameters, optimiser)), None)
 
 
 def finish(trained: Trained) -> tuple[Parameters, optax.OptState]:

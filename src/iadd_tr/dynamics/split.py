@@ -6,6 +6,7 @@ import jax.numpy as jnp
 from jaxtyping import Array, Int
 
 from iadd_tr.replay import Replay
+from iadd_tr.shuffle import shuffle
 from iadd_tr.types import PRNGKey
 
 HOLDOUT_CAP = 5000
@@ -26,18 +27,12 @@ class Split(eqx.Module):
 def split_rows(key: PRNGKey, buffer: Replay, pace: Int[Array, ""]) -> Split:
     """Hold out rows of the buffer, never more than the pace allows for."""
     holdout = holdout_count(jnp.minimum(buffer.size, pace))
-    return Split(shuffle_live(key, buffer.rows.reward.size, buffer.size), holdout, buffer.size)
+    return Split(shuffle(key, buffer.rows.reward.size, buffer.size), holdout, buffer.size)
 
 
 def holdout_count(rows: Int[Array, ""]) -> Int[Array, ""]:
     """A fifth of the rows, 5,000 at most."""
     return jnp.minimum(rows // 5, HOLDOUT_CAP)
-
-
-def shuffle_live(key: PRNGKey, capacity: int, count: Int[Array, ""]) -> Int[Array, " C"]:
-    """A permutation of range(capacity) that begins with range(count) in random order."""
-    rank = jax.random.uniform(key, (capacity,)) + (jnp.arange(capacity) >= count)
-    return jnp.argsort(rank)
 
 
 def bootstrap(key: PRNGKey, split: Split, members: int) -> Int[Array, "M C"]:
