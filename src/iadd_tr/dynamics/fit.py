@@ -207,10 +207,10 @@ def gradient_in_turn(
     def each(own: Any, whole: Any) -> tuple[Member, Any]:
         given, real = own
         gradients, pulls = jax.lax.map(lambda given: one(given, whole), given)
-        return gradients, devices.total(jax.tree.map(lambda x: jnp.sum(real[:, None] * x, axis=0), pulls))
+        return gradients, devices.total(jax.tree.map(lambda x: jnp.sum(x, axis=0, where=real[:, None]), pulls))
 
     bounds = parameters.lower, parameters.upper
-    real = (jnp.arange(parameters.count) < members).astype(jnp.float32)
+    real = jnp.arange(parameters.count) < members
     gradients, pulls = devices.by_share(each)(((parameters.members, shown, noise), real), (scale, *bounds))
     return Parameters(gradients, *jax.tree.map(jnp.add, pulls, jax.grad(pull, (0, 1))(*bounds)))
 
