@@ -4,7 +4,9 @@ import numpy as np
 import pytest
 from scipy import stats
 
-from iadd_tr.nets import GLOROT_UNIFORM, TRUNCATED_NORMAL, mlp, zero_last
+from iadd_tr import devices
+from iadd_tr.nets import GLOROT_UNIFORM, TRUNCATED_NORMAL, in_training, mlp, zero_last
+from iadd_tr.products import multiply, multiply_coarsely
 
 SIZES = [5, 70, 40, 3]
 INITIALISERS = {"glorot": GLOROT_UNIFORM, "truncated": TRUNCATED_NORMAL}
@@ -67,3 +69,15 @@ def test_a_network_with_its_last_layer_zeroed_answers_zero_and_still_learns():
     assert net.layers[0].weight.any()
     gradient = jax.jit(jax.grad(lambda n: jnp.sum(n(x))))(net)
     assert gradient.layers[-1].weight.any()
+
+
+@pytest.mark.parametrize(
+    ("cpu", "halves", "used"),
+    [(True, True, multiply_coarsely), (True, False, multiply), (False, True, multiply), (False, False, multiply)],
+)
+def test_training_rounds_on_a_cpu_that_multiplies_bfloat16_alone(monkeypatch, cpu, halves, used):
+    monkeypatch.setattr(devices, "on_cpu", lambda: cpu)
+    monkeypatch.setattr(devices, "multiplies_bfloat16", lambda: halves)
+    trained = in_training({"net": mlp(jax.random.key(0), SIZES, jax.nn.relu, GLOROT_UNIFORM), "other": jnp.ones(2)})
+    assert trained["net"].multiply is used
+    assert trained["other"].tolist() == [1.0, 1.0]

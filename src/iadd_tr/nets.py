@@ -102,8 +102,8 @@ def multiplying(by: Multiply, networks: Networks) -> Networks:
 
 
 def in_training(networks: Networks) -> Networks:
-    """A tree whose perceptrons multiply as training likes it: with rounded factors on a CPU that has products of them; on
-    a GPU JAX rounds by itself."""
+    """A tree whose perceptrons multiply as training likes it: on a CPU that multiplies bfloat16 with factors rounded to
+    it, as a GPU rounds to TF32."""
     coarsely = devices.on_cpu() and devices.multiplies_bfloat16()
     return multiplying(multiply_coarsely if coarsely else multiply, networks)
 

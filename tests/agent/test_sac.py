@@ -6,6 +6,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
+from iadd_tr import devices, products
 from iadd_tr.agent import critic, policy, sac, targeted
 from iadd_tr.runs import rows, traced
 from iadd_tr.settings import Agent, Settings
@@ -170,3 +171,25 @@ def test_improving_on_several_batches_is_updating_one_after_another():
     np.testing.assert_allclose(
         ours.actor.value.layers[0].weight, state.actor.value.layers[0].weight, rtol=1e-4, atol=1e-6
     )
+
+
+def test_updates_with_rounded_factors_are_those_in_single_precision_up_to_rounding(monkeypatch):
+    """Adam's first moments are sums of gradients; what is trained multiplies afterwards as it did before."""
+    rows_ = jax.tree.map(lambda *x: jnp.stack(x), *[batch(i) for i in range(3)])
+    minibatches = sac.with_noise(jax.random.key(5), rows_)
+
+    def improved(halves: bool) -> tuple[sac.State, sac.Info]:
+        monkeypatch.setattr(devices, "multiplies_bfloat16", lambda: halves)
+        return jax.jit(lambda state: sac.improve(state, minibatches, run_with(1.0), AGENT))(fresh())
+
+    single, said = improved(False)
+    monkeypatch.setattr(products, "WIDE", 1)
+    half, info = improved(True)
+    assert jax.tree.structure(half) == jax.tree.structure(single) == jax.tree.structure(fresh())
+    for part in ("actor", "critics", "epsilon"):
+        slopes, exact = (
+            np.concatenate([np.ravel(x) for x in jax.tree.leaves(getattr(state, part).moments.mu)])
+            for state in (half, single)
+        )
+        assert 1e-4 < np.linalg.norm(slopes - exact) / np.linalg.norm(exact) < 0.03
+    assert float(info.critic_loss) == pytest.approx(float(said.critic_loss), rel=0.02)

@@ -11,8 +11,7 @@ from jaxtyping import Array, Float
 from iadd_tr import adam, devices
 from iadd_tr.agent import critic, policy, targeted
 from iadd_tr.agent.targeted import Epsilon, Seen, Solved
-from iadd_tr.nets import MLP, multiplying
-from iadd_tr.products import multiply
+from iadd_tr.nets import MLP, in_training, multiplying
 from iadd_tr.settings import Agent
 from iadd_tr.types import PRNGKey, Run, Transition
 
@@ -93,7 +92,7 @@ def with_noise(key: PRNGKey, rows: Transition) -> Minibatches:
 
 def improve(state: State, minibatches: Minibatches, run: Run, agent: Agent) -> tuple[State, Info]:
     """An update for each of the minibatches; the last one reports."""
-    state = multiplying(multiply, state)
+    state = in_training(state)
     before, last = (jax.tree.map(lambda x, part=part: x[part], minibatches) for part in (slice(-1), -1))
     state, _ = jax.lax.scan(lambda state, x: (update(x.noise, state, x.rows, run, agent)[0], None), state, before)
     state, info = update(last.noise, state, last.rows, run, agent)
