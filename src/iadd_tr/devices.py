@@ -16,7 +16,7 @@ OF_ROWS = PartitionSpec(RUNS, None, SHARES)  # [R, U, B, ...], each device with 
 ROW_SHARES = (1, 2)  # shares of a minibatch: beyond two nobody has measured what the meetings cost
 BFLOAT16_GPU, HOPPER_GPU = 8.0, 9.0  # compute capabilities; other GPUs, whose is no number, have not been measured
 BFLOAT16_CPU = "avx512_bf16"
-NESTS = jax.__version_info__ < (0, 11)  # later partitioners crash where a device's share has shares (0.11.2 does)
+NESTS = jax.__version_info__[:2] != (0, 11)  # its partitioner crashes where a device's share has shares (0.11.2 does)
 Shared = TypeVar("Shared")
 Spread = Literal["members", "rows"]
 

@@ -106,12 +106,21 @@ def run_both(sizes, count):
     jax.block_until_ready(passes.backward(answer.astype(jnp.bfloat16), net.matrices, slopes))
 
 
+def found_out(capfd) -> bool:
+    """Whether workers of both passes get in each other's way: the interpreter prints a race, or fails at it, as it does
+    from JAX 0.12 on and wherever a worker misses that others have met."""
+    with force_gpu_interpret_mode(InterpretGPUParams(detect_races=True)):
+        try:
+            run_both([20, 60, 60, 60, 25], 128)
+        except jax.errors.JaxRuntimeError:
+            return True
+    return "RACE DETECTED" in capfd.readouterr().out
+
+
 @kernels
 def test_no_worker_overwrites_what_another_reads(capfd):
     """Where both halves compute a tile they write the same numbers; these sizes have no such tile."""
-    with force_gpu_interpret_mode(InterpretGPUParams(detect_races=True)):
-        run_both([20, 60, 60, 60, 25], 128)
-    assert "RACE DETECTED" not in capfd.readouterr().out
+    assert not found_out(capfd)
 
 
 @kernels
@@ -121,9 +130,7 @@ def test_workers_that_do_not_wait_for_what_others_write_are_found_out(monkeypatc
     monkeypatch.setattr(
         Worker, "meet", lambda self, barrier: None if barrier is self.chip.written else meet(self, barrier)
     )
-    with force_gpu_interpret_mode(InterpretGPUParams(detect_races=True)):
-        run_both([20, 60, 60, 60, 25], 128)
-    assert "RACE DETECTED" in capfd.readouterr().out
+    assert found_out(capfd)
 
 
 @pytest.mark.parametrize(
