@@ -9,6 +9,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from iadd_tr import shuffle as module
 from iadd_tr.shuffle import shuffle
 
 SIZE, ORDERS = 1000, 6000
@@ -36,10 +37,14 @@ def test_every_order_of_a_few_is_as_likely(count):
     assert chance < len(found) + 4 * np.sqrt(2 * len(found))
 
 
-@pytest.fixture(scope="module")
-def orders() -> np.ndarray:
+def drawn() -> np.ndarray:
     keys = jax.random.split(jax.random.key(1), ORDERS)
     return np.asarray(jax.jit(jax.vmap(partial(shuffle, capacity=SIZE, count=SIZE)))(keys))
+
+
+@pytest.fixture(scope="module")
+def orders() -> np.ndarray:
+    return drawn()
 
 
 def harmonic(power: int) -> float:
@@ -83,11 +88,18 @@ COUNTED = {
 
 @pytest.mark.parametrize("counted", COUNTED)
 def test_of_many_orders_mean_and_variance_are_those_of_chance(orders, counted):
-    """With half of the rounds all of this still holds, with a third `who stays` is 20 standard errors off."""
     count, mean, variance = COUNTED[counted]
     found = count(orders)
     assert abs(found.mean() - mean) < 4 * np.sqrt(variance / len(found))
     assert found.var() == pytest.approx(variance, rel=0.15)
+
+
+@pytest.mark.parametrize(("rounds", "enough"), [(12, False), (16, True)])
+def test_of_32_rounds_half_would_do_and_a_third_would_not(monkeypatch, rounds, enough):
+    monkeypatch.setattr(module, "ROUNDS", rounds)
+    count, mean, variance = COUNTED["who stays"]
+    found = count(drawn())
+    assert (abs(found.mean() - mean) < 4 * np.sqrt(variance / len(found))) == enough
 
 
 def test_orders_of_different_keys_have_nothing_in_common(orders):
