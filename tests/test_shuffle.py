@@ -95,7 +95,7 @@ def test_of_many_orders_mean_and_variance_are_those_of_chance(orders, counted):
 
 
 @pytest.mark.parametrize(("rounds", "enough"), [(12, False), (16, True)])
-def test_of_32_rounds_half_would_do_and_a_third_would_not(monkeypatch, rounds, enough):
+def test_of_32_rounds_16_would_do_and_12_would_not(monkeypatch, rounds, enough):
     monkeypatch.setattr(module, "ROUNDS", rounds)
     count, mean, variance = COUNTED["who stays"]
     found = count(drawn())
