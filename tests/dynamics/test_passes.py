@@ -16,6 +16,7 @@ from iadd_tr.dynamics.folded import fold, halve, row_groups, runs_at_once, with_
 from iadd_tr.dynamics.worker import Worker
 from iadd_tr.nets import GLOROT_UNIFORM, mlp
 
+RACE, MISSED = "RACE DETECTED", "must observe each barrier completion"
 kernels = pytest.mark.skipif(not folded.TAKEN, reason="kernels are used from JAX 0.11 on")
 
 
@@ -109,12 +110,14 @@ def run_both(sizes, count):
 def found_out(capfd) -> bool:
     """Whether workers of both passes get in each other's way: the interpreter prints a race, or fails at it, as it does
     from JAX 0.12 on and wherever a worker misses that others have met."""
+    said = ""
     with force_gpu_interpret_mode(InterpretGPUParams(detect_races=True)):
         try:
             run_both([20, 60, 60, 60, 25], 128)
-        except jax.errors.JaxRuntimeError:
-            return True
-    return "RACE DETECTED" in capfd.readouterr().out
+        except jax.errors.JaxRuntimeError as error:
+            said = str(error)
+            assert RACE in said or MISSED in said, said  # any other failure is none of these
+    return RACE in said + capfd.readouterr().out or MISSED in said
 
 
 @kernels
